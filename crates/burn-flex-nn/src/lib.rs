@@ -6,7 +6,7 @@
 //! `forward`. Between them, images stay in the memory order in which they read them; [`arrange`] gives weights
 //! their order, and [`fork`] adds gradients in it. [`matmul`], [`linear_gelu`], [`linear_gelu_tanh`],
 //! [`linear_add`], [`self_attention`], [`gelu`], [`gelu_tanh`], [`global_average_pool`], [`cross_entropy`]
-//! and [`linear_cross_entropy`] are each one operation of the graph. On other backends they use Burn's
+//! [`embedding`] and [`linear_cross_entropy`] are each one operation of the graph. On other backends they use Burn's
 //! operations.
 //!
 //! Within [`with_precision`], products and convolutions compute in a lower type, according to the list
@@ -21,6 +21,7 @@ mod attention;
 pub mod conv;
 mod cross_entropy;
 mod dropout_mask;
+mod embedding;
 mod fork;
 mod gelu;
 mod lanes;
@@ -32,6 +33,7 @@ mod norm;
 mod pool;
 pub mod precision;
 mod product;
+mod recomputed;
 mod tiles;
 
 pub use arrange::arrange;
@@ -39,6 +41,7 @@ pub use attention::{Attention, self_attention};
 pub use conv::conv2d;
 pub use cross_entropy::{cross_entropy, smoothed_cross_entropy};
 pub use dropout_mask::DropoutMask;
+pub use embedding::embedding;
 pub use fork::fork;
 pub use gelu::{gelu, gelu_tanh};
 pub use layer_norm::{fork_layer_norm, layer_norm};
@@ -48,6 +51,7 @@ pub use norm::{batch_norm, batch_norm_add_relu, batch_norm_relu};
 pub use pool::{global_average_pool, max_pool2d};
 pub use precision::{Precision, with_precision};
 pub use product::matmul;
+pub use recomputed::{declare_recomputed, forget_recomputed};
 
 use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Device, Tensor};

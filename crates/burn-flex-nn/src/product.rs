@@ -12,6 +12,7 @@ use burn::tensor::{Shape, Tensor};
 use crate::memory::{Values, row_major};
 use crate::on_flex;
 use crate::precision::{lower_beside, raise};
+use crate::recomputed::{self, if_recomputed};
 use crate::tiles::{Matrix, add_product, multiply_onto};
 
 /// Computes `a.matmul(b)` in the precision of [`with_precision`](crate::with_precision).
@@ -59,11 +60,16 @@ impl Product for Flex {
 
 impl<C: CheckpointStrategy> Product for Autodiff<Flex, C> {
     fn product(a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self> {
+        let recomputed = if_recomputed(&b);
         let [(a, a_node), (b, b_node)] = [a, b].map(FloatTensor::<Self>::into_parts);
         let factors = Factors::new(&a, &b);
         let output = factors.product();
         match Backward::<Flex, 2>::prepare::<C>(ProductOp, [a_node, b_node]).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => prepared.finish(factors, output),
+            OpsKind::Tracked(mut prepared) => {
+                let Factors { a, b, output: shape } = factors;
+                let node = recomputed.map(|b| prepared.checkpoint(&b));
+                prepared.finish(Saved { a, b: recomputed::Factor::new(b, node), output: shape }, output)
+            }
             OpsKind::UnTracked(prepared) => prepared.finish(output),
         }
     }
@@ -73,12 +79,13 @@ impl<C: CheckpointStrategy> Product for Autodiff<Flex, C> {
 struct ProductOp;
 
 impl Backward<Flex, 2> for ProductOp {
-    type State = Factors;
+    type State = Saved;
 
-    fn backward(self, ops: Ops<Factors, 2>, gradients: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<Saved, 2>, gradients: &mut Gradients, states: &mut Checkpointer) {
         let gradient = Values::row_major(&gradients.consume::<Flex>(&ops.node));
-        let Factors { a, b, .. } = &ops.state;
-        let of_output = |batch: usize| ops.state.matrix_of_output(&gradient, batch);
+        let factors = ops.state.factors(states);
+        let Factors { a, b, .. } = &factors;
+        let of_output = |batch: usize| factors.matrix_of_output(&gradient, batch);
         let [of_a, of_b] = ops.parents;
         if let Some(node) = of_b {
             let of_b = b.gradient(|batch| a.matrix(batch).transposed(), of_output);
@@ -88,6 +95,26 @@ impl Backward<Flex, 2> for ProductOp {
             let of_a = a.gradient(of_output, |batch| b.matrix(batch).transposed());
             gradients.register::<Flex>(node.id, of_a);
         }
+    }
+}
+
+/// Factors as the backward pass needs them.
+#[derive(Clone, Debug)]
+struct Saved {
+    a: Factor,
+    b: recomputed::Factor<Factor>,
+    output: Shape,
+}
+
+impl Saved {
+    fn factors(self, states: &mut Checkpointer) -> Factors {
+        let Saved { a, b, output } = self;
+        let batch = output[..output.num_dims() - 2].to_vec();
+        let of = |b: &FlexTensor| {
+            let is_one = b.shape()[..b.shape().num_dims() - 2].iter().all(|len| *len == 1);
+            Factor::new(b, if is_one { &[] } else { &batch })
+        };
+        Factors { a, b: b.get(states, of), output }
     }
 }
 

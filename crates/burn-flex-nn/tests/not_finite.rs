@@ -9,8 +9,8 @@ use burn::nn::{BatchNorm, BatchNormConfig, Linear, PaddingConfig2d};
 use burn::tensor::activation::{self, log_softmax, relu, softmax};
 use burn::tensor::{Bool, Device, Gradients, Int, Tensor, TensorData, module};
 use burn_flex_nn::{
-    Attention, DropoutMask, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy, fork,
-    fork_layer_norm, gelu, gelu_tanh, global_average_pool, layer_norm, linear, linear_add,
+    Attention, DropoutMask, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy,
+    embedding, fork, fork_layer_norm, gelu, gelu_tanh, global_average_pool, layer_norm, linear, linear_add,
     linear_cross_entropy, linear_gelu, linear_gelu_tanh, matmul, max_pool2d, self_attention,
     smoothed_cross_entropy, smoothed_linear_cross_entropy,
 };
@@ -79,6 +79,7 @@ static KERNELS: &[Kernel] = &[
     Kernel { name: "fork_layer_norm", lens: &[4 * 19, 19, 19, 4 * 19], run: forked_layer_normalization },
     Kernel { name: "gelu", lens: &[37, 37], run: gaussian_unit },
     Kernel { name: "gelu_tanh", lens: &[37, 37], run: gaussian_unit_by_tanh },
+    Kernel { name: "embedding", lens: &[7 * 5, 2 * 3 * 5], run: lookup },
     Kernel { name: "cross_entropy", lens: &[5 * 19, 1], run: entropy },
     Kernel { name: "linear_cross_entropy", lens: &[5 * 7, 7 * 19, 1], run: entropy_of_products },
     Kernel {
@@ -93,7 +94,7 @@ static KERNELS: &[Kernel] = &[
 ];
 
 /// Functions of the crate that compute nothing.
-const OTHERS: [&str; 2] = ["arrange", "with_precision"];
+const OTHERS: [&str; 4] = ["arrange", "declare_recomputed", "forget_recomputed", "with_precision"];
 
 /// Reader of one input's gradient.
 type GradientOf = Box<dyn Fn(&Gradients) -> Vec<f32>>;
@@ -227,6 +228,13 @@ fn linear_dropout_and_residual(pass: &mut Pass<'_>) -> Tensor<1> {
 fn product(pass: &mut Pass<'_>) -> Tensor<1> {
     let (a, b) = (pass.input(0, [3, 7]), pass.input(1, [7, 18]));
     flat(if pass.ours { matmul(a, b) } else { a.matmul(b) })
+}
+
+/// One row several times, and one never.
+fn lookup(pass: &mut Pass<'_>) -> Tensor<1> {
+    let table = pass.input::<2>(0, [7, 5]);
+    let indices = Tensor::<2, Int>::from_ints([[1, 6, 1], [0, 2, 1]], &device());
+    flat(if pass.ours { embedding(table, indices) } else { module::embedding(table, indices) })
 }
 
 fn batched_product(pass: &mut Pass<'_>) -> Tensor<1> {
@@ -546,5 +554,5 @@ fn every_function_of_the_crate_is_on_the_list() {
         assert!(known, "`{name}` is a function of the crate, but no kernel of this test");
         seen += 1;
     }
-    assert_eq!(seen, 23, "functions of the crate");
+    assert_eq!(seen, 26, "functions of the crate");
 }

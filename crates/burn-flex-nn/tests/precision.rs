@@ -4,12 +4,12 @@ use burn::module::Param;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::pool::MaxPool2dConfig;
 use burn::nn::{BatchNormConfig, Linear};
-use burn::tensor::{Device, FloatDType, Tensor, TensorData, bf16, f16};
+use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData, bf16, f16};
 use burn_flex_nn::precision::{OPERATIONS, precision};
 use burn_flex_nn::{
-    Attention, Precision, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy, gelu,
-    global_average_pool, layer_norm, linear, matmul, max_pool2d, self_attention, smoothed_cross_entropy,
-    with_precision,
+    Attention, Precision, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy, embedding,
+    gelu, global_average_pool, layer_norm, linear, matmul, max_pool2d, self_attention,
+    smoothed_cross_entropy, with_precision,
 };
 
 fn device() -> Device {
@@ -84,6 +84,10 @@ fn run(name: &str) -> Vec<Vec<f32>> {
             passes(smoothed_cross_entropy(rows.clone(), targets, 0.1), &[rows])
         }
         "global_average_pool" => passes(global_average_pool(images.clone()), &[images]),
+        "embedding" => {
+            let indices = Tensor::<2, Int>::from_ints([[1, 3, 1], [0, 2, 2]], &device());
+            passes(embedding(rows.clone(), indices), &[rows])
+        }
         "max_pool2d" => passes(max_pool2d(&MaxPool2dConfig::new([2, 2]).init(), images.clone()), &[images]),
         other => panic!("`{other}` is on the list, but not tried here"),
     }

@@ -34,6 +34,14 @@ pub enum Error {
         /// Device, as Burn prints it.
         device: String,
     },
+    /// A parameter that is to be divided among the ranks is not what layers get.
+    #[error(
+        "parameter `{parameter}` has a reparameterization, so it cannot be gathered where it is used; freeze it, or          take sharding `gradients` in place of `parameters`"
+    )]
+    Reparameterized {
+        /// Path in the model.
+        parameter: String,
+    },
     /// A forward pass changed a tensor that steps never change.
     #[error(
         "the forward pass has changed `{parameter}`, which is frozen or holds no floats and has to be the same on \

@@ -16,6 +16,7 @@ mod dropout;
 mod error;
 mod freeze;
 mod frozen;
+mod gather;
 mod hook;
 mod loss;
 mod model;

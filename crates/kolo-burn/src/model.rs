@@ -8,6 +8,7 @@ use burn::module::Module;
 use kolo_ddp::binding::{Binding, BindingError, GradientSink, Inventory, Values, Which};
 
 use crate::frozen::FrozenTensors;
+use crate::gather::{self, Uses};
 use crate::loss::Loss;
 use crate::tensor_list::TensorList;
 use crate::{device, hook, tensors};
@@ -17,6 +18,8 @@ pub struct BurnModel<M> {
     /// Module; `None` only inside `write`.
     module: Option<M>,
     list: Arc<TensorList>,
+    /// Uses of divided parameters.
+    uses: Uses,
     /// Frozen tensors as last written.
     frozen: Arc<FrozenTensors>,
 }
@@ -34,12 +37,26 @@ impl<M: Module> BurnModel<M> {
     }
 }
 
+impl<M: Module> BurnModel<M> {
+    /// Replaces the parameters that are divided among the ranks, or takes their values if none is any more.
+    fn divide_as(&mut self, values: &Values) {
+        match (self.uses.divide(), gather::any_divided(&self.list, values)) {
+            (false, true) => {
+                let divided = self.module.take().map(|module| gather::divided(module, &self.list, values));
+                (self.module, self.uses) = divided.map_or_else(Default::default, |(m, uses)| (Some(m), uses));
+            }
+            (true, false) => self.take_values(),
+            _ => {}
+        }
+    }
+}
+
 const HERE: &str = "the module is away only inside `write`";
 
 impl<M: Module> From<M> for BurnModel<M> {
     fn from(module: M) -> Self {
         let list = Arc::new(TensorList::of(&module));
-        BurnModel { list, frozen: Arc::default(), module: Some(module) }
+        BurnModel { list, uses: Uses::default(), frozen: Arc::default(), module: Some(module) }
     }
 }
 
@@ -56,7 +73,8 @@ impl<M> Deref for BurnModel<M> {
 impl<M: Module> Clone for BurnModel<M> {
     fn clone(&self) -> Self {
         let module = tensors::copy_with_own_leaves::<M>(self, &self.list);
-        BurnModel { module: Some(module), list: self.list.clone(), frozen: self.frozen.clone() }
+        let (list, uses, frozen) = (self.list.clone(), self.uses.clone(), self.frozen.clone());
+        BurnModel { module: Some(module), list, uses, frozen }
     }
 }
 
@@ -71,7 +89,20 @@ impl<M: Module> Binding for BurnModel<M> {
         Ok(Inventory { warnings, ..tensors::inventory::<M>(self, which, &self.list)? })
     }
 
+    fn take_inventory(&mut self) -> Result<Inventory, BindingError> {
+        let warnings = [device::check_model::<M>(self)?, self.list.check()?].concat();
+        let (module, inventory) = gather::take_inventory(self.module.take().expect(HERE), &self.list);
+        self.module = Some(module);
+        Ok(Inventory { warnings, ..inventory? })
+    }
+
     fn write(&mut self, which: Which, values: &Values) {
+        if which != Which::Statistics {
+            self.uses.clear();
+        }
+        if which == Which::All {
+            self.divide_as(values);
+        }
         let module = self.module.take();
         self.module = module.map(|module| tensors::write(module, which, &self.list, values));
         if which == Which::All {
@@ -80,11 +111,20 @@ impl<M: Module> Binding for BurnModel<M> {
     }
 
     fn backward(&self, loss: Loss, sink: Arc<dyn GradientSink>) -> Result<(), BindingError> {
-        Ok(hook::backward(loss.sum, tensors::nodes::<M>(self, &self.list), sink)?)
+        let mut nodes = tensors::nodes::<M>(self, &self.list);
+        self.uses.add_to(&mut nodes);
+        Ok(hook::backward(loss.sum, nodes, sink)?)
     }
 
     fn expect_frozen_unchanged(&self) -> Result<(), BindingError> {
         Ok(self.frozen.expect_in::<M>(self, &self.list)?)
+    }
+
+    fn take_values(&mut self) {
+        if self.uses.divide() {
+            self.module = self.module.take().map(|module| gather::whole(module, &self.list));
+            self.uses = Uses::default();
+        }
     }
 
     fn wait_for_values(&self) {

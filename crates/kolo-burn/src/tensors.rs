@@ -15,24 +15,14 @@ use crate::tensor_list::{Retie, TensorList, Ties};
 /// Returns names, shapes and values of a module's tensors: first those of floats, in the module's order, then
 /// those of integers and truth values.
 pub(crate) fn inventory<M: Module>(module: &M, which: Which, list: &TensorList) -> Result<Inventory, Error> {
-    let (found, others) = (Inventory::default(), Inventory::default());
-    let mut visitor = Read { which, list, next: 0, found, others, error: None };
-    // Running statistics hold their newest value back until they are synchronized; making a validation copy
-    // does that.
-    drop(module.valid());
+    let mut visitor = Read::new(which, list);
+    visitor.begin(module);
     module.visit(&mut visitor);
-    match visitor.error {
-        Some(error) => Err(error),
-        None => {
-            let Inventory { mut specs, mut values, warnings } = visitor.found;
-            specs.extend(visitor.others.specs);
-            values.extend(visitor.others.values);
-            Ok(Inventory { specs, values, warnings })
-        }
-    }
+    visitor.end()
 }
 
-struct Read<'a> {
+/// Reads tensors one after another, in the module's order.
+pub(crate) struct Read<'a> {
     which: Which,
     list: &'a TensorList,
     next: usize,
@@ -42,7 +32,34 @@ struct Read<'a> {
     error: Option<Error>,
 }
 
-impl Read<'_> {
+impl<'a> Read<'a> {
+    pub(crate) fn new(which: Which, list: &'a TensorList) -> Self {
+        let (found, others) = (Inventory::default(), Inventory::default());
+        Read { which, list, next: 0, found, others, error: None }
+    }
+
+    /// Prepares a module whose tensors are to be read.
+    pub(crate) fn begin<M: Module>(&mut self, module: &M) {
+        // Running statistics hold their newest value back until they are synchronized; making a validation
+        // copy does that.
+        drop(module.valid());
+        if self.which == Which::All {
+            self.found.values.reserve(module.num_params());
+        }
+    }
+
+    pub(crate) fn end(self) -> Result<Inventory, Error> {
+        match self.error {
+            Some(error) => Err(error),
+            None => {
+                let Inventory { mut specs, mut values, warnings } = self.found;
+                specs.extend(self.others.specs);
+                values.extend(self.others.values);
+                Ok(Inventory { specs, values, warnings })
+            }
+        }
+    }
+
     /// Reads the elements in memory order, and returns that order.
     fn read<const D: usize>(&mut self, name: &str, tensor: Tensor<D>) -> Result<MemoryOrder, Error> {
         let parameter = || name.to_owned();
@@ -222,7 +239,8 @@ impl ModuleMapper for Write<'_> {
         let listed = &self.list.listed()[self.next];
         self.next += 1;
         let id = listed.span;
-        if !is_among(listed.kind, self.which) {
+        // A divided parameter is gathered when it is used.
+        if !is_among(listed.kind, self.which) || self.values.divided(id).is_some() {
             return param;
         }
         let (spec, newest) = (self.values.layout().span(id).spec.clone(), self.values.of(id));

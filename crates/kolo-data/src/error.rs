@@ -290,11 +290,11 @@ pub enum DataError {
         path: PathBuf,
     },
     /// A file of a tokenizer cannot be used.
-    #[error("--tokenizer: {} {problem}", path.display())]
+    #[error("{} {problem}", path.display())]
     Tokenizer {
         /// The file or the folder.
         path: PathBuf,
-        /// The cause.
+        /// The cause, and the remedy.
         problem: String,
     },
     /// A tokenizer in a build without the feature that reads it.

@@ -105,7 +105,7 @@ impl TextSet {
             let bytes = to_train.concat().len() + to_validate.concat().len();
             short.map_or(Ok(()), |part| Err(DataError::SplitShort { share, bytes, part }))?;
         }
-        Ok(TextSet { context, warnings: tokenizer.fewer(options).into_iter().collect(), tokenizer, parts })
+        Ok(TextSet { context, warnings: tokenizer.shortfall().into_iter().collect(), tokenizer, parts })
     }
 }
 

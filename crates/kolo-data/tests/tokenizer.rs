@@ -162,7 +162,7 @@ fn a_tokenizer_that_does_not_keep_the_text_is_refused_in_a_sentence() {
                 |json| json["model"] = json!({ "type": "WordLevel", "vocab": { "a": 0 }, "unk_token": "a" }),
                 "a",
             ),
-            "is no byte-level BPE, as GPT-2's, which Kolo needs",
+            "tokenizer.json is no byte-level BPE; give one that is, as GPT-2's",
         ),
         (
             refusal(|json| json["model"]["vocab"]["▁the"] = json!(500), "a text"),
@@ -180,7 +180,7 @@ fn a_tokenizer_that_does_not_keep_the_text_is_refused_in_a_sentence() {
         ),
         (
             refusal(|json| json["model"]["vocab"]["zq"] = json!(70_000), "a text"),
-            "has 70001 tokens, and Kolo takes at most 65536",
+            "has 70001 tokens, and Kolo takes at most 65536; give a smaller one",
         ),
         (
             refusal(|json| json["normalizer"] = json!({ "type": "Lowercase" }), "so it goes on, Anna"),
@@ -190,15 +190,18 @@ fn a_tokenizer_that_does_not_keep_the_text_is_refused_in_a_sentence() {
             refusal(|json| json["pre_tokenizer"]["add_prefix_space"] = json!(true), "a text"),
             "its tokens do not give back the text at \"a text\"",
         ),
-        (refusal(|json| *json = json!([1]), "a text"), "is no tokenizer in Hugging Face's format"),
+        (
+            refusal(|json| *json = json!([1]), "a text"),
+            "is no tokenizer in Hugging Face's format; give another",
+        ),
         (
             refusal(|json| json["pre_tokenizer"] = json!({ "use": 1 }), "a text"),
-            "is no tokenizer in Hugging Face's format",
+            "is no tokenizer in Hugging Face's format; give another",
         ),
     ] {
         let found = found.unwrap_or_else(|| panic!("not refused: {words}"));
         assert!(
-            found.starts_with("--tokenizer") && found.contains(words) && found.lines().count() == 1,
+            found.contains("tokenizer") && found.contains(words) && found.lines().count() == 1,
             "{found}"
         );
     }
@@ -207,15 +210,32 @@ fn a_tokenizer_that_does_not_keep_the_text_is_refused_in_a_sentence() {
     assert_eq!(refusal(|json| json["truncation"] = cut, "a text of more than two tokens"), None);
     let options = |value: &str| OpenOptions { tokenizer: Some(value.into()), ..OpenOptions::default() };
     let folder = TempDir::new().unwrap();
+    let place = folder.path().to_str().unwrap();
+    let of = |name: &str, text: &[u8]| {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path.parent().unwrap().to_str().unwrap().to_owned()
+    };
+    let whole = fs::read(fixture().join("tokenizer.json")).unwrap();
+    let pairs = |name: &str, vocabulary: &[u8], merges: &[u8]| {
+        of(&format!("{name}/vocab.json"), vocabulary);
+        of(&format!("{name}/merges.txt"), merges)
+    };
     for (value, words) in [
         ("train:256", "--tokenizer train:256: give train:SIZE with a number of tokens from 257 to 65536"),
-        ("train:65537", "from 257 to 65536"),
-        ("train:many", "--tokenizer train:many: give train:SIZE"),
+        ("Train:300", "--tokenizer Train:300: there is no such file; you may mean train:300"),
         ("nowhere.json", "nowhere.json: cannot be read"),
-        (folder.path().to_str().unwrap(), "holds neither tokenizer.json nor vocab.json and merges.txt"),
+        (place, "is a folder with neither tokenizer.json nor vocab.json and merges.txt; give a file"),
+        (&of("cut/tokenizer.json", &whole[..whole.len() / 2]), "tokenizer.json is damaged: its line "),
+        (&of("folder/tokenizer.json/x", b""), "is a folder with neither tokenizer.json"),
+        (&format!("{place}/folder"), "folder/tokenizer.json is a folder; give the file"),
+        (&pairs("1", b"{}", b"a b\nc\xff"), "merges.txt is not UTF-8 from byte 5; get the file again"),
+        (&pairs("2", b"{}", b"a b\nc\n"), "merges.txt has no pair of tokens in line 2; get the file again"),
+        (&pairs("3", b"{", b""), "vocab.json is no list of tokens and their numbers; get the file again"),
     ] {
         let error = open_with("kolo-documents", &options(value)).err().unwrap().to_string();
-        assert!(error.contains(words), "{error}");
+        assert!(error.contains(words) && error.lines().count() == 1, "{error}");
     }
     let images = open_with("fashion-mnist-small", &options("train:300")).err().unwrap().to_string();
     assert_eq!(

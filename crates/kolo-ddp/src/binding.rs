@@ -12,6 +12,7 @@ use crate::replica::Replica;
 use crate::shard_pass::lock;
 use kolo_optim::{Layout, ParamSpec, SpanId};
 pub use kolo_reduction::BindingError;
+use kolo_values::DividedValues;
 
 /// A model of some tensor library, as data parallelism needs it.
 ///
@@ -26,6 +27,16 @@ pub trait Binding {
     ///
     /// The model cannot be trained: the error names the tensor or device, and the remedy.
     fn inventory(&self, which: Which) -> Result<Inventory, BindingError>;
+
+    /// Does the same as [`Binding::inventory`] of all tensors, and may free the values of each large trained one
+    /// that it has read: [`Binding::write`] replaces them before they are used.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`Binding::inventory`].
+    fn take_inventory(&mut self) -> Result<Inventory, BindingError> {
+        self.inventory(Which::All)
+    }
 
     /// Replaces values: those of statistics and frozen tensors at once, those of trained parameters now or,
     /// if the library can make a parameter wait, at their next use. In the second case the forward pass
@@ -50,6 +61,10 @@ pub trait Binding {
     fn expect_frozen_unchanged(&self) -> Result<(), BindingError> {
         Ok(())
     }
+
+    /// Takes all values into the model itself, if some are gathered at each use ([`Values::divided`]), so that
+    /// it needs no other rank any more. The others must still serve theirs.
+    fn take_values(&mut self) {}
 
     /// Waits until no parameter waits for its values any more. Does nothing in a library whose parameters
     /// never wait.
@@ -138,7 +153,11 @@ impl fmt::Debug for Values {
 #[derive(Clone)]
 pub(crate) enum Source {
     /// The newest values of a replica.
-    Newest(Arc<Mutex<Replica>>),
+    Newest {
+        replica: Arc<Mutex<Replica>>,
+        /// Values of which the replica has a part only.
+        divided: Option<Arc<DividedValues>>,
+    },
     /// Values of flat memory.
     Copied(Arc<[f32]>),
 }
@@ -149,9 +168,42 @@ impl Values {
         &self.layout
     }
 
+    /// Returns the values of a tensor of which each rank holds a part only. A binding gathers them at each
+    /// use, and drops them after it. `None` for all other tensors.
+    pub fn divided(&self, span: SpanId) -> Option<DividedSpan> {
+        match &self.source {
+            Source::Newest { divided, .. } => {
+                let divided = divided.as_ref().filter(|divided| divided.is_divided(span))?.clone();
+                Some(DividedSpan { span, divided })
+            }
+            Source::Copied(_) => None,
+        }
+    }
+
     /// The values of one tensor; [`SpanValues::wait`] waits for them.
     pub fn of(&self, span: SpanId) -> SpanValues {
         SpanValues { span, values: self.clone() }
+    }
+}
+
+/// The values of one tensor that is divided among the ranks.
+#[derive(Clone)]
+pub struct DividedSpan {
+    span: SpanId,
+    divided: Arc<DividedValues>,
+}
+
+impl fmt::Debug for DividedSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DividedSpan").field("span", &self.span).finish_non_exhaustive()
+    }
+}
+
+impl DividedSpan {
+    /// Gathers the newest values from their owners, and returns them in the tensor's memory order. If that
+    /// fails they are NaN, and the next fallible call of the replica returns the error.
+    pub fn gather(&self) -> Vec<f32> {
+        self.divided.gather_or_nan(self.span)
     }
 }
 
@@ -173,7 +225,7 @@ impl SpanValues {
     /// [`Ddp::with_replica`](crate::Ddp::with_replica) uses the replica.
     pub fn wait(self) -> Vec<f32> {
         match &self.values.source {
-            Source::Newest(replica) => lock(replica).latest(self.span).to_vec(),
+            Source::Newest { replica, .. } => lock(replica).latest(self.span).to_vec(),
             Source::Copied(values) => values[self.values.layout.span(self.span).range()].to_vec(),
         }
     }

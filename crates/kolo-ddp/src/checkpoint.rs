@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use kolo_checkpoint::hex;
 use kolo_comm::Rank;
-use kolo_optim::Span;
+use kolo_optim::{Span, SpanId};
 use sha2::{Digest, Sha256};
 
 use crate::checkpoint_entries::{read_notes, with_notes};
@@ -206,13 +206,12 @@ fn by_problem(problems: &[Option<String>]) -> Vec<String> {
 /// The last step's reduction failed (naming the rank).
 pub fn weights_sha256(replica: &mut Replica) -> Result<String, Error> {
     let layout = replica.layout().clone();
-    let values = replica.values()?;
-    let trained = |span: &&Span| span.spec.kind.is_trained();
-    let mut spans: Vec<_> = layout.spans().iter().filter(trained).collect();
-    spans.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
+    let trained = |(_, span): &(usize, &Span)| span.spec.kind.is_trained();
+    let mut spans: Vec<_> = layout.spans().iter().enumerate().filter(trained).collect();
+    spans.sort_by(|(_, a), (_, b)| a.spec.name.cmp(&b.spec.name));
     let mut hash = Sha256::new();
-    for span in spans {
-        let values = span.to_row_major(&values[span.range()]);
+    for (number, span) in spans {
+        let values = span.to_row_major(replica.tensor(SpanId(number))?);
         hash.update(values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>());
     }
     Ok(hex(&hash.finalize()))

@@ -177,6 +177,7 @@ impl<M: ImageModel + 'static> NamedModel for Entry<M> {
         config.check()?;
         self.check(config, data.shape())?;
         let model = (self.build)(&Blueprint::of(config, data.shape(), &device));
+        let job = Job { keeps_model: false, ..job };
         let trainer =
             Trainer::of(job, data, M::loss).counting("images").tally(self.traits.metrics, M::classification);
         Ok(trainer.train_as(membership, model)?.summary)

@@ -28,16 +28,28 @@ pub fn install() {
         let who = std::env::var(MEMBER).ok().or_else(|| rank_to_show().map(|rank| rank.to_string()));
         builder.format(move |out, record| writeln!(out, "{}", log_object(record, who.as_deref())));
     } else {
+        let is_filtered = !unset("RUST_LOG");
         let rank = rank_to_show().map(|rank| format!("[{rank}] ")).unwrap_or_default();
         builder.format(move |out, record| {
             let (level, target) = (record.level(), record.target());
             let style = out.default_level_style(level);
+            // The user of a program does not know the files of Kolo.
+            if level <= log::Level::Warn && !is_filtered && is_own(target) {
+                let word = if level == log::Level::Warn { "warning" } else { "error" };
+                return writeln!(out, "{rank}{style}{word}{style:#}: {}", in_lines(record.args()));
+            }
             // Names of files in a message may have control characters.
             writeln!(out, "{rank}[{style}{level}{style:#} {target}] {}", in_lines(record.args()))
         });
     }
     // Fails if the program has a logger of its own, which stays.
     let _ = builder.try_init();
+}
+
+/// Returns true for a crate of Kolo.
+fn is_own(target: &str) -> bool {
+    let name = target.split("::").next().unwrap_or_default();
+    name == "kolo" || name.starts_with("kolo_")
 }
 
 /// Formats a log message as a JSON object like the events of `--log-format json`.

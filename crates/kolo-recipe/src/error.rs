@@ -54,6 +54,9 @@ pub enum Error {
         /// The known names, separated by commas.
         known: String,
     },
+    /// A tokenizer cannot be read, or is damaged.
+    #[error(transparent)]
+    Data(#[from] kolo_data::DataError),
     /// A configuration file cannot be read, or is invalid.
     #[error("{}: {problem}", path.display())]
     Config {
@@ -158,6 +161,41 @@ pub enum Error {
     NoCheckpoint {
         /// Folder of its checkpoints.
         folder: PathBuf,
+    },
+    /// The run folder lacks the tokenizer of its weights.
+    #[error(
+        "there is no file {}, by which the run's weights know the text; put a copy there, as the run's exports have",
+        path.display()
+    )]
+    TokenizerMissing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The run folder has another tokenizer than that of its weights.
+    #[error("{}: the run's weights of step {step} are for {}", path.display(), if *is_bytes {
+        "bytes; remove the file"
+    } else {
+        "another tokenizer; put a copy of that there, as the run's exports have"
+    })]
+    OtherTokenizer {
+        /// The file.
+        path: PathBuf,
+        /// Step of the checkpoint with the weights.
+        step: u64,
+        /// True if the weights are for bytes.
+        is_bytes: bool,
+    },
+    /// The setting of the tokenizer has changed since the run began, and its tokenizer has not.
+    #[error(
+        "{}: `tokenizer` is {here}, and the run began with {there}, by which its weights know the text; restore the          old value, or start a new run", path.display()
+    )]
+    TokenizerSetting {
+        /// The configuration of the run.
+        path: PathBuf,
+        /// Value with which the run began.
+        there: String,
+        /// Value now.
+        here: String,
     },
     /// A file of the run folder cannot be written or read.
     #[error("{}: {source}{}", path.display(), kolo_ddp::checkpoint::remedy(.source))]

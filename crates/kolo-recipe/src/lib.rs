@@ -31,5 +31,5 @@ pub use recipe::{
     TransformChoices, WORKERS, check_bucket_cap,
 };
 pub use run_claim::RunClaim;
-pub use run_folder::RunFolder;
+pub use run_folder::{RunFolder, TokenizerNote};
 pub use shell::shell_quoted;

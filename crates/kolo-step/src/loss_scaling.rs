@@ -45,29 +45,27 @@ impl LossScaling {
     ///
     /// Names the setting and its permitted values.
     pub fn check(&self) -> Result<(), Error> {
+        self.problem().map_or(Ok(()), |(setting, value, allowed)| {
+            let value = Value::Number(value);
+            Err(Error::Setting(format!("the loss scale's {setting} is {value}; it must be {allowed}")))
+        })
+    }
+
+    /// Returns the name of an invalid setting, its value, and its permitted values.
+    pub fn problem(&self) -> Option<(&'static str, f64, &'static str)> {
         let LossScaling { initial, growth, backoff, growth_interval } = *self;
-        let wrong = |name: &str, value: f64, needed: &str| {
-            Err(Error::Setting(format!(
-                "the loss scale's {name} is {}; it must be {needed}",
-                Value::Number(value)
-            )))
-        };
         let (least, most) = (f64::from(Self::LEAST), f64::from(f32::MAX));
-        if !(least..=most).contains(&initial) {
-            return wrong("initial value", initial, "from 2⁻¹⁶ to the largest f32");
-        }
         // The scale is computed in single precision, which may round a factor to 1, 0 or infinity.
         let in_f32 = |factor: f64| factor as f32;
-        if !(in_f32(growth) > 1.0 && in_f32(growth).is_finite()) {
-            return wrong("growth", growth, "greater than 1 and at most 3e38, as single precision holds it");
+        if !(least..=most).contains(&initial) {
+            Some(("initial value", initial, "from 2⁻¹⁶ to the largest f32"))
+        } else if !(in_f32(growth) > 1.0 && in_f32(growth).is_finite()) {
+            Some(("growth", growth, "greater than 1 and at most 3e38, as single precision holds it"))
+        } else if !(in_f32(backoff) > 0.0 && in_f32(backoff) < 1.0) {
+            Some(("backoff", backoff, "between 0 and 1, as single precision holds it"))
+        } else {
+            (growth_interval == 0).then_some(("growth interval", 0.0, "at least 1 step"))
         }
-        if !(in_f32(backoff) > 0.0 && in_f32(backoff) < 1.0) {
-            return wrong("backoff", backoff, "between 0 and 1, as single precision holds it");
-        }
-        if growth_interval == 0 {
-            return wrong("growth interval", 0.0, "at least 1 step");
-        }
-        Ok(())
     }
 }
 

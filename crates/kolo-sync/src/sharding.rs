@@ -16,14 +16,18 @@ pub enum Sharding {
     /// part only, besides a few buckets. If a worker has several shards, it has all buckets until the pass of
     /// the last one.
     Gradients,
+    /// Also the values (stage 3): each worker holds its part of every large parameter, and gathers a parameter
+    /// when a pass uses it.
+    Parameters,
 }
 
 impl Sharding {
     /// All of them, with their names on a command line.
-    pub const ALL: [(&'static str, Sharding); 3] = [
+    pub const ALL: [(&'static str, Sharding); 4] = [
         ("nothing", Sharding::Nothing),
         ("optimizer", Sharding::Optimizer),
         ("gradients", Sharding::Gradients),
+        ("parameters", Sharding::Parameters),
     ];
 
     /// Name on a command line.
@@ -31,10 +35,15 @@ impl Sharding {
         Self::ALL.iter().find(|(_, sharding)| *sharding == self).map_or("", |(name, _)| name)
     }
 
+    /// Returns true if each worker keeps the sum of the gradients of its part only.
+    pub fn divides_gradients(self) -> bool {
+        matches!(self, Sharding::Gradients | Sharding::Parameters)
+    }
+
     /// Sizes of buckets, where the program gives none.
     pub(crate) fn caps(self, group: &Group) -> BucketCaps {
         match self {
-            Sharding::Gradients => BucketCaps::of_mib(kolo_step::DIVIDED_BUCKET_MIB),
+            Sharding::Gradients | Sharding::Parameters => BucketCaps::of_mib(kolo_step::DIVIDED_BUCKET_MIB),
             Sharding::Nothing | Sharding::Optimizer => BucketCaps::for_group(group),
         }
     }

@@ -15,7 +15,7 @@ use kolo_recipe::RunFolder;
 use crate::error::Error;
 use crate::patience::patiently;
 use crate::resume_check::{STATE, explained, state_settings};
-use crate::sampling::{SAMPLING, Sampling};
+use crate::sampling::Sampling;
 use crate::warn::Warnings;
 
 /// Origin of a checkpoint.
@@ -116,7 +116,7 @@ impl Series {
         // A checkpoint that was asked for is waited for, if the disk is slow.
         let _working = kolo_elastic::working();
         let mut position = progress.noted();
-        position.notes[SAMPLING] = serde_json::json!(self.sampling);
+        self.sampling.write(&mut position);
         position.notes[STATE] = serde_json::json!(self.state);
         let snapshot = ddp.with_replica(|replica| checkpoint::snapshot(replica, &position))?;
         match self.open() {

@@ -83,6 +83,9 @@ pub struct Job {
     pub stop_on: Vec<StopSignal>,
     /// Learning-rate range test in place of a training, which writes no files: its weights are useless.
     pub range_test: Option<RangeTest>,
+    /// True if the program gets the model. Where values are divided among the workers, each of them then
+    /// gathers all at the end.
+    pub keeps_model: bool,
 }
 
 impl Job {
@@ -100,6 +103,7 @@ impl Job {
             live: LiveMetrics::default(),
             stop_on: Vec::new(),
             range_test: None,
+            keeps_model: true,
         }
     }
 }

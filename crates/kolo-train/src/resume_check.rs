@@ -57,7 +57,7 @@ pub(crate) fn explained(folder: &RunFolder, config: &Recipe, error: kolo_ddp::Er
 ///
 /// # Errors
 ///
-/// There is no good checkpoint, the checkpoint is of another model or beyond the end of the
+/// There is no good checkpoint, the checkpoint is of another model or tokenizer or beyond the end of the
 /// run, or, unless `accept_changed_data`, it has other samples.
 pub fn check_resume<D: DataSet + ?Sized>(
     folder: &RunFolder,
@@ -71,6 +71,7 @@ pub fn check_resume<D: DataSet + ?Sized>(
         let problem = "its weights are those of another model".into();
         return Err(Error::OtherState { checkpoint: found.path, setting, there, here, problem });
     }
+    data.tokenizer().map_or(Ok(()), |tokenizer| folder.check_tokenizer(&position, tokenizer))?;
     let growth = &config.large_batch.grow_batch;
     let samples = data.samples(Part::Train);
     let sampler = Sampler::growing(samples, config.batch_size, growth, config.shards, config.seed);

@@ -8,13 +8,13 @@ use kolo_comm::schedule::words::counted;
 use kolo_data::{DataSet, Fingerprint, Part};
 use kolo_ddp::BatchGrowth;
 use kolo_ddp::checkpoint::Position;
-use kolo_recipe::Recipe;
+use kolo_recipe::{Recipe, TokenizerNote};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
 /// Key in a position's notes.
-pub(crate) const SAMPLING: &str = "sampling";
+const SAMPLING: &str = "sampling";
 
 /// The facts that decide which samples come in which step of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +29,9 @@ pub(crate) struct Sampling {
     /// `None` without such samples, as in checkpoints of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     validation: Option<DataNote>,
+    /// A checkpoint has it beside these facts, for those who use the weights.
+    #[serde(skip)]
+    tokenizer: Option<TokenizerNote>,
 }
 
 /// A [`Fingerprint`] in a checkpoint. The hash is text, because JSON's numbers may lose bits.
@@ -53,14 +56,22 @@ impl Sampling {
             train: note(Part::Train),
             test: note(Part::Test),
             validation: (data.samples(Part::Validation) > 0).then(|| note(Part::Validation)),
+            tokenizer: data.tokenizer().map(|tokenizer| TokenizerNote::of(config, tokenizer)),
         }
     }
 
-    /// Returns the names and descriptions of the data, for the workers to compare.
+    /// Writes the facts into the notes of a checkpoint.
+    pub(crate) fn write(&self, position: &mut Position) {
+        position.notes[SAMPLING] = serde_json::json!(self);
+        self.tokenizer.iter().for_each(|note| note.write(position));
+    }
+
+    /// Returns the names and descriptions of the data, for the workers to compare. Another tokenizer makes
+    /// other data of the same text, so it comes first.
     pub(crate) fn stated_data(&self) -> Vec<(String, String)> {
         let words = |note: Option<&DataNote>| note.map_or("none".into(), |note| note.words.clone());
-        let data = self.data().into_iter();
-        data.map(|(name, note)| (name.into(), words(note))).collect()
+        let tokenizer = self.tokenizer.iter().map(|note| ("the tokenizer".into(), note.content().into()));
+        tokenizer.chain(self.data().map(|(name, note)| (name.into(), words(note)))).collect()
     }
 
     /// The parts of the data by name.
@@ -181,7 +192,8 @@ mod tests {
     fn sampling() -> Sampling {
         let (train, test) = (note(100, 64, Some(7)), note(10, 10, Some(8)));
         let grow_batch = String::new();
-        Sampling { batch_size: 8, shards: 2, seed: 3, grow_batch, train, test, validation: None }
+        let (validation, tokenizer) = (None, None);
+        Sampling { batch_size: 8, shards: 2, seed: 3, grow_batch, train, test, validation, tokenizer }
     }
 
     fn position(epoch: usize, notes: serde_json::Value) -> Position {

@@ -71,6 +71,10 @@ fn work<F: Framework<M>, M, D: DataSet + ?Sized + 'static>(
                 Ended::Over(summary) if !worker.ddp.is_server() => summary.map(|summary| *summary),
                 _ => return Ok(Trained { model: None, averaged: None, summary: None }),
             };
+            if !job.keeps_model {
+                worker.ddp.end()?;
+                return Ok(Trained { model: None, averaged: None, summary });
+            }
             let averaged = worker.ddp.averaged_model()?.map(F::into_module);
             Ok(Trained { model: Some(F::into_module(worker.ddp.into_model()?)), averaged, summary })
         }

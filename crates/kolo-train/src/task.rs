@@ -119,7 +119,7 @@ pub fn check_metric<D: DataSet + ?Sized>(config: &Recipe, metrics: &[Metric], da
         (Some(name), _) if measured.is_empty() => Err(Error::setting("--best-metric", name, unjudged)),
         (Some(name), _) => {
             let known = measured.iter().map(|metric| metric.name);
-            Err(kolo_recipe::Error::unknown("metric", name, known).into())
+            Err(kolo_recipe::Error::unknown("--best-metric", name, known).into())
         }
         (None, Some(epochs)) => Err(Error::setting("--patience", epochs, unjudged)),
         (None, None) => Ok(()),

@@ -3,7 +3,8 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use kolo_data::{CONTEXT, Preprocessing, Tokenizer};
+use kolo_data::{CONTEXT, Preprocessing};
+use kolo_ddp::checkpoint::Position;
 use kolo_recipe::{RunFolder, Stem};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -41,18 +42,18 @@ pub struct Description {
 }
 
 impl Description {
-    /// Describes the weights that a run had after `step` steps.
+    /// Describes the weights of a run's checkpoint.
     ///
     /// # Errors
     ///
-    /// A file of the run cannot be read or is damaged.
-    pub fn of(run: &RunFolder, step: u64) -> Result<Self, WeightsError> {
+    /// A file of the run cannot be read or is damaged, or its tokenizer is not that of the weights.
+    pub fn of(run: &RunFolder, position: &Position) -> Result<Self, WeightsError> {
         let config = run.config()?;
         // The folder behind the name has no meaning elsewhere.
         let data = config.data.split(':').next().unwrap_or_default().into();
         let preprocessing = read(run.preprocessing())?;
         let is_text = config.model.starts_with(GPT2);
-        let tokenizer = is_text.then(|| Tokenizer::find(config.input.tokenizer())).transpose()?;
+        let tokenizer = is_text.then(|| run.tokenizer_of(&config, position)).transpose()?;
         Ok(Description {
             kolo: env!("CARGO_PKG_VERSION").into(),
             model: config.model,
@@ -60,7 +61,7 @@ impl Description {
             context: is_text.then(|| config.input.context.unwrap_or(CONTEXT)),
             end_of_document: tokenizer.map(|tokenizer| tokenizer.end_of_document()),
             data,
-            step,
+            step: position.step,
             preprocessing,
         })
     }

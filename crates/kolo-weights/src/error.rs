@@ -20,9 +20,6 @@ pub enum WeightsError {
     /// The checkpoint cannot be read, or is damaged.
     #[error(transparent)]
     Checkpoint(#[from] kolo_ddp::CheckpointError),
-    /// The tokenizer of a language model cannot be read.
-    #[error(transparent)]
-    Tokenizer(#[from] kolo_data::DataError),
     /// The weights or their description cannot be encoded.
     #[error("cannot write {what}: {problem}")]
     Encode {

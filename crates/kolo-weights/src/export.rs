@@ -67,7 +67,7 @@ pub fn export(
     }
     let reader = Reader::open(&checkpoint(run, which)?)?;
     let tensors = tensors(&reader)?;
-    let description = Description::of(run, reader.position()?.step)?;
+    let description = Description::of(run, &reader.position()?)?;
     let stored = tensors.into_iter().map(|tensor| {
         let stored = (format.stored)(&tensor.name);
         let tensor = NamedTensor { name: stored.name, ..tensor };

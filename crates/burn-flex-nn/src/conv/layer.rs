@@ -18,6 +18,7 @@ use super::{forward, input_gradient, weight_gradient};
 use crate::memory::{self, Values};
 use crate::on_flex;
 use crate::precision::{Precision, lower, lower_beside, precision, raise};
+use crate::recomputed::{Factor, if_recomputed};
 
 /// Computes `layer.forward(x)`, with its gradients, several times as fast on `flex`, in the precision of
 /// [`with_precision`](crate::with_precision).
@@ -124,11 +125,15 @@ fn output(x: &[f32], weights: &[f32], bias: Option<&[f32]>, geometry: Geometry) 
 
 impl<C: CheckpointStrategy> Convolution for Autodiff<Flex, C> {
     fn convolve(x: FloatTensor<Self>, weight: FloatTensor<Self>, geometry: Geometry) -> FloatTensor<Self> {
+        let recomputed = if_recomputed(&weight);
         let [(x, x_node), (weight, weight_node)] = [x, weight].map(FloatTensor::<Self>::into_parts);
         let saved = Saved { x: Values::of_activations(&x), weights: Values::of_weights(&weight), geometry };
         let output = output(&saved.x, &saved.weights, None, geometry);
         match Backward::<Flex, 2>::prepare::<C>(Convolve, [x_node, weight_node]).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => prepared.finish(saved, output),
+            OpsKind::Tracked(mut prepared) => {
+                let weights = recomputed.map(|weight| prepared.checkpoint(&weight));
+                prepared.finish(Kept::new(saved, weights), output)
+            }
             OpsKind::UnTracked(prepared) => prepared.finish(output),
         }
     }
@@ -139,19 +144,42 @@ impl<C: CheckpointStrategy> Convolution for Autodiff<Flex, C> {
         bias: FloatTensor<Self>,
         geometry: Geometry,
     ) -> FloatTensor<Self> {
+        let recomputed = if_recomputed(&weight);
         let [(x, x_node), (weight, weight_node), (bias, bias_node)] =
             [x, weight, bias].map(FloatTensor::<Self>::into_parts);
         let saved = Saved { x: Values::of_activations(&x), weights: Values::of_weights(&weight), geometry };
         let output = output(&saved.x, &saved.weights, Some(&Values::row_major(&bias)), geometry);
         let nodes = [x_node, weight_node, bias_node];
         match Backward::<Flex, 3>::prepare::<C>(Convolve, nodes).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => prepared.finish(saved, output),
+            OpsKind::Tracked(mut prepared) => {
+                let weights = recomputed.map(|weight| prepared.checkpoint(&weight));
+                prepared.finish(Kept::new(saved, weights), output)
+            }
             OpsKind::UnTracked(prepared) => prepared.finish(output),
         }
     }
 }
 
-/// State for the backward pass.
+/// State for the backward pass, with weights or what computes them again.
+#[derive(Clone, Debug)]
+struct Kept {
+    x: Values,
+    weights: Factor<Values>,
+    geometry: Geometry,
+}
+
+impl Kept {
+    fn new(Saved { x, weights, geometry }: Saved, node: Option<NodeId>) -> Self {
+        Kept { x, weights: Factor::new(weights, node), geometry }
+    }
+
+    fn saved(self, states: &mut Checkpointer) -> Saved {
+        let Kept { x, weights, geometry } = self;
+        Saved { x, weights: weights.get(states, Values::of_weights), geometry }
+    }
+}
+
+/// Input and weights of a convolution.
 #[derive(Clone, Debug)]
 struct Saved {
     x: Values,
@@ -187,25 +215,27 @@ impl Saved {
 struct Convolve;
 
 impl Backward<Flex, 2> for Convolve {
-    type State = Saved;
+    type State = Kept;
 
-    fn backward(self, ops: Ops<Saved, 2>, gradients: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<Kept, 2>, gradients: &mut Gradients, states: &mut Checkpointer) {
         let gradient = Values::of_activations(&gradients.consume::<Flex>(&ops.node));
-        ops.state.register(ops.parents.map(|node| Some(node?.id)), &gradient, gradients);
+        let parents = ops.parents.map(|node| Some(node?.id));
+        ops.state.saved(states).register(parents, &gradient, gradients);
     }
 }
 
 impl Backward<Flex, 3> for Convolve {
-    type State = Saved;
+    type State = Kept;
 
-    fn backward(self, ops: Ops<Saved, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<Kept, 3>, gradients: &mut Gradients, states: &mut Checkpointer) {
         let gradient = Values::of_activations(&gradients.consume::<Flex>(&ops.node));
         let [x, weight, bias] = ops.parents;
         if let Some(node) = bias {
             let Geometry { groups, channels: [_, channels], .. } = ops.state.geometry;
             gradients.register::<Flex>(node.id, memory::vector(column_sums(&gradient, groups * channels)));
         }
-        ops.state.register([x, weight].map(|node| Some(node?.id)), &gradient, gradients);
+        let parents = [x, weight].map(|node| Some(node?.id));
+        ops.state.saved(states).register(parents, &gradient, gradients);
     }
 }
 

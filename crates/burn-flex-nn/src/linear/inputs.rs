@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use burn::backend::Flex;
 use burn::backend::autodiff::NodeId;
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::Shape;
@@ -14,6 +15,7 @@ use crate::dropout_mask::DropoutMask;
 use crate::gelu::Unit;
 use crate::lanes::LANES;
 use crate::memory::{Values, row_major, vector};
+use crate::recomputed::Factor;
 use crate::tiles::{Beside, Matrix, multiply};
 
 /// Input and weights of a layer.
@@ -21,6 +23,24 @@ use crate::tiles::{Beside, Matrix, multiply};
 pub(super) struct Inputs {
     x: Values,
     weight: Values,
+}
+
+/// The same as a backward pass needs them.
+#[derive(Clone, Debug)]
+pub(super) struct Saved {
+    x: Values,
+    weight: Factor<Values>,
+}
+
+impl Saved {
+    /// Keeps the input and the weights, or the node of weights that are computed again.
+    pub(super) fn new(inputs: Inputs, weight: Option<NodeId>) -> Self {
+        Saved { x: inputs.x, weight: Factor::new(inputs.weight, weight) }
+    }
+
+    pub(super) fn inputs(self, checkpointer: &mut Checkpointer) -> Inputs {
+        Inputs { x: self.x, weight: self.weight.get(checkpointer, Values::row_major) }
+    }
 }
 
 impl Inputs {

@@ -10,13 +10,14 @@ use burn::backend::{Autodiff, Backend, Dispatch, Flex};
 use burn::nn::Linear;
 use burn::tensor::{Tensor, TensorData, module};
 
-use super::inputs::{Gelu, Inputs, masked};
+use super::inputs::{Gelu, Inputs, Saved, masked};
 use crate::dropout_mask::DropoutMask;
 use crate::gelu::{Unit, multiplied};
 use crate::memory::Values;
 use crate::on_flex;
 use crate::precision::{Precision, lower, lower_beside, precision, raise};
 use crate::product::matmul;
+use crate::recomputed::if_recomputed;
 
 /// Computes `layer.forward(x)` in the precision of [`with_precision`](crate::with_precision).
 ///
@@ -201,11 +202,12 @@ impl<C: CheckpointStrategy> LinearLayer for Autodiff<Flex, C> {
         bias: FloatTensor<Self>,
         unit: Option<Unit>,
     ) -> FloatTensor<Self> {
+        let recomputed = if_recomputed(&weight);
         let [(x, x_node), (weight, weight_node), (bias, bias_node)] =
             [x, weight, bias].map(FloatTensor::<Self>::into_parts);
         let nodes = [x_node, weight_node, bias_node];
         match Backward::<Flex, 3>::prepare::<C>(LinearOp, nodes).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => {
+            OpsKind::Tracked(mut prepared) => {
                 let inputs = Inputs::new(&x, &weight);
                 let (output, slopes) = match unit {
                     Some(unit) => {
@@ -214,7 +216,8 @@ impl<C: CheckpointStrategy> LinearLayer for Autodiff<Flex, C> {
                     }
                     None => (inputs.forward(&bias, ()), None),
                 };
-                prepared.finish((inputs, slopes), output)
+                let weight = recomputed.map(|weight| prepared.checkpoint(&weight));
+                prepared.finish((Saved::new(inputs, weight), slopes), output)
             }
             OpsKind::UnTracked(prepared) => {
                 prepared.finish(<Flex as LinearLayer>::linear(x, weight, bias, unit))
@@ -229,13 +232,17 @@ impl<C: CheckpointStrategy> LinearLayer for Autodiff<Flex, C> {
         residual: FloatTensor<Self>,
         mask: Option<DropoutMask>,
     ) -> FloatTensor<Self> {
+        let recomputed = if_recomputed(&weight);
         let [(x, x_node), (weight, weight_node), (bias, bias_node), (residual, residual_node)] =
             [x, weight, bias, residual].map(FloatTensor::<Self>::into_parts);
         let inputs = Inputs::new(&x, &weight);
         let output = inputs.forward_adding(&bias, &residual, mask.as_ref());
         let nodes = [x_node, weight_node, bias_node, residual_node];
         match Backward::<Flex, 4>::prepare::<C>(LinearAddOp, nodes).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => prepared.finish((inputs, mask), output),
+            OpsKind::Tracked(mut prepared) => {
+                let weight = recomputed.map(|weight| prepared.checkpoint(&weight));
+                prepared.finish((Saved::new(inputs, weight), mask), output)
+            }
             OpsKind::UnTracked(prepared) => prepared.finish(output),
         }
     }
@@ -246,11 +253,12 @@ struct LinearOp;
 
 impl Backward<Flex, 3> for LinearOp {
     /// Inputs, and the slopes of the GELU.
-    type State = (Inputs, Option<Vec<f32>>);
+    type State = (Saved, Option<Vec<f32>>);
 
-    fn backward(self, ops: Ops<Self::State, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<Self::State, 3>, gradients: &mut Gradients, states: &mut Checkpointer) {
         let gradient = Values::row_major(&gradients.consume::<Flex>(&ops.node));
-        let (inputs, slopes) = ops.state;
+        let (saved, slopes) = ops.state;
+        let inputs = saved.inputs(states);
         let parents = ops.parents.map(|parent| parent.map(|parent| parent.id));
         match slopes {
             Some(slopes) => inputs.backward(&multiplied(slopes, &gradient), parents, gradients),
@@ -264,12 +272,13 @@ struct LinearAddOp;
 
 impl Backward<Flex, 4> for LinearAddOp {
     /// Inputs, and the mask of the output.
-    type State = (Inputs, Option<DropoutMask>);
+    type State = (Saved, Option<DropoutMask>);
 
-    fn backward(self, ops: Ops<Self::State, 4>, gradients: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<Self::State, 4>, gradients: &mut Gradients, states: &mut Checkpointer) {
         let gradient = gradients.consume::<Flex>(&ops.node);
         let [x, weight, bias, residual] = ops.parents.map(|parent| parent.map(|parent| parent.id));
-        let (inputs, mask) = ops.state;
+        let (saved, mask) = ops.state;
+        let inputs = saved.inputs(states);
         inputs.backward(&masked(&Values::row_major(&gradient), mask.as_ref()), [x, weight, bias], gradients);
         if let Some(node) = residual {
             gradients.register::<Flex>(node, gradient);

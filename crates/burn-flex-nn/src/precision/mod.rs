@@ -46,6 +46,7 @@ pub static OPERATIONS: &[Operation] = &[
     in_f32("batch_norm_add_relu", "as batch_norm"),
     in_f32("layer_norm", "as batch_norm"),
     in_f32("gelu", "exponentials"),
+    in_f32("embedding", "computes nothing: what its table holds, it returns"),
     in_f32("cross_entropy", "softmax, logarithms and a sum over samples"),
     in_f32("smoothed_cross_entropy", "as cross_entropy"),
     in_f32("global_average_pool", "a mean"),
@@ -107,10 +108,11 @@ pub(crate) fn lower_beside<const D: usize, const E: usize>(
     factor: Tensor<D>,
     input: &Tensor<E>,
 ) -> Tensor<D> {
-    let is_placed = precision().dtype().is_some() && factor.is_require_grad() && on_flex(&factor);
-    match is_placed && on_flex(input) {
-        true => round::rounded_behind(factor, input.clone(), precision()),
-        false => lower(factor),
+    let are_ours = precision().dtype().is_some() && on_flex(&factor) && on_flex(input);
+    match (are_ours, factor.is_require_grad()) {
+        (true, true) => round::rounded_behind(factor, input.clone(), precision()),
+        (true, false) if factor.is_tracked() => round::rounded_parameter(factor, input.clone(), precision()),
+        _ => lower(factor),
     }
 }
 

@@ -14,6 +14,7 @@ use burn::tensor::Tensor;
 
 use super::kind::Precision;
 use crate::lanes::vectorized;
+use crate::recomputed::is_recomputed;
 
 /// Rounds each value to the nearest one of the lower type, ties to even; the gradient likewise.
 pub(super) fn rounded<const D: usize>(x: Tensor<D>, precision: Precision) -> Tensor<D> {
@@ -33,12 +34,29 @@ pub(super) fn rounded_behind<const D: usize, const E: usize>(
     Tensor::from_dispatch(<Dispatch as Rounding>::round_behind(leaf, other, precision))
 }
 
+/// Rounds like [`rounded_behind`] if the tensor is a use of a parameter that is computed again, and like
+/// [`rounded`] otherwise.
+pub(super) fn rounded_parameter<const D: usize, const E: usize>(
+    x: Tensor<D>,
+    other: Tensor<E>,
+    precision: Precision,
+) -> Tensor<D> {
+    let (x, other) = (x.into_dispatch(), other.into_dispatch());
+    Tensor::from_dispatch(<Dispatch as Rounding>::round_parameter(x, other, precision))
+}
+
 #[burn::backend::backend_extension(Autodiff, Flex)]
 trait Rounding: Backend {
     fn round_to(x: FloatTensor<Self>, precision: Precision) -> FloatTensor<Self>;
 
     fn round_behind(
         leaf: FloatTensor<Self>,
+        other: FloatTensor<Self>,
+        precision: Precision,
+    ) -> FloatTensor<Self>;
+
+    fn round_parameter(
+        x: FloatTensor<Self>,
         other: FloatTensor<Self>,
         precision: Precision,
     ) -> FloatTensor<Self>;
@@ -51,6 +69,10 @@ impl Rounding for Flex {
 
     fn round_behind(leaf: FlexTensor, _: FlexTensor, precision: Precision) -> FlexTensor {
         round(leaf, precision)
+    }
+
+    fn round_parameter(x: FlexTensor, _: FlexTensor, precision: Precision) -> FlexTensor {
+        round(x, precision)
     }
 }
 
@@ -67,6 +89,17 @@ impl<C: CheckpointStrategy> Rounding for Autodiff<Flex, C> {
     ) -> FloatTensor<Self> {
         let (leaf, node) = leaf.into_parts();
         recorded::<C, 2>([node, other.node()], round(leaf, precision), precision)
+    }
+
+    fn round_parameter(
+        x: FloatTensor<Self>,
+        other: FloatTensor<Self>,
+        precision: Precision,
+    ) -> FloatTensor<Self> {
+        match is_recomputed(x.id()) {
+            true => Self::round_behind(x, other, precision),
+            false => Self::round_to(x, precision),
+        }
     }
 }
 

@@ -118,7 +118,10 @@ fn a_metric_that_nobody_measures_is_told() {
     let trainer = Trainer::of(job, Arc::new(Computed), Perceptron::loss);
     let trainer = trainer.evaluate([Metric::ACCURACY], Perceptron::right);
     let error = trainer.train_as(Membership::Fixed(Group::alone()), Perceptron::new()).unwrap_err();
-    assert!(error.is_input() && error.to_string() == "unknown metric `f1`; known are accuracy", "{error}");
+    assert!(
+        error.is_input() && error.to_string() == "unknown --best-metric `f1`; known are accuracy",
+        "{error}"
+    );
 }
 
 /// Trains six epochs; `values` are the accuracies after them.

@@ -24,6 +24,7 @@ use burn_flex_nn::{Precision, with_precision};
 
 use self::graph::{Contributions, Graph, Recomputation, Repeat, Seed};
 use crate::device;
+use crate::gather::in_block;
 use crate::hook::{id_of, node_of};
 use crate::tensor_list::are_equal;
 
@@ -143,7 +144,8 @@ where
             }
         }
         let inner_input = id_of(x.clone()).zip(so_far.clone());
-        let y = with_precision(precision, || forward(&module, x));
+        let (y, uses) = in_block(|| with_precision(precision, || forward(&module, x)));
+        fresh.join_uses(uses);
         let repeated = y.clone().inner();
         assert!(expected.is_none_or(|expected| are_equal(&repeated, &expected)), "{NOT_REPEATED}");
         let found = Arc::new(Mutex::new(Vec::new()));
@@ -187,6 +189,13 @@ struct Fresh<I> {
 }
 
 impl<I> Fresh<I> {
+    /// Lets the gradients of divided parameters belong to their leaves of the outer graph.
+    fn join_uses(&mut self, uses: Vec<(NodeId, NodeId)>) {
+        let outer = uses.iter().filter_map(|(used, leaf)| Some((*used, *self.nodes.get(leaf)?)));
+        let outer: Vec<_> = outer.collect();
+        self.nodes.extend(outer);
+    }
+
     /// Returns a leaf, whose gradients belong to a node of the outer graph.
     fn join<const D: usize>(&mut self, leaf: Tensor<D>, outer: NodeId) -> Tensor<D> {
         self.nodes.extend(node_of(leaf.clone()).map(|leaf| (leaf, outer)));

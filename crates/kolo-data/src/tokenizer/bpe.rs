@@ -8,7 +8,7 @@ use tokenizers::models::ModelWrapper;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 
 use super::alphabet::characters;
-use super::file::{ENDS, MOST, no_end};
+use super::file::{ENDS, MOST, no_end, unknown};
 use crate::error::DataError;
 
 /// Bytes of a piece, about.
@@ -35,10 +35,10 @@ impl Bpe {
     /// Opens the contents of the file at `path`.
     pub fn open(path: &Path, json: Vec<u8>) -> Result<Self, DataError> {
         let refused = |problem: String| DataError::Tokenizer { path: path.into(), problem };
-        let mut inner = tokenizers::Tokenizer::from_bytes(&json)
-            .map_err(|error| refused(format!("is no tokenizer in Hugging Face's format: {error}")))?;
+        // The crate's own words are about its types.
+        let mut inner = tokenizers::Tokenizer::from_bytes(&json).map_err(|_| refused(unknown(&json)))?;
         let ModelWrapper::BPE(model) = inner.get_model() else {
-            return Err(refused("is no byte-level BPE, as GPT-2's, which Kolo needs".into()));
+            return Err(refused("is no byte-level BPE; give one that is, as GPT-2's".into()));
         };
         if let Some(dropout) = model.dropout.filter(|dropout| *dropout > 0.0) {
             let problem = format!(
@@ -104,7 +104,7 @@ fn bytes_of_tokens(inner: &tokenizers::Tokenizer) -> Result<Vec<Vec<u8>>, String
     let vocabulary = inner.get_vocab(true);
     let count = vocabulary.values().map(|id| *id as usize + 1).max().unwrap_or(0);
     if count > MOST {
-        return Err(format!("has {count} tokens, and Kolo takes at most {MOST}"));
+        return Err(format!("has {count} tokens, and Kolo takes at most {MOST}; give a smaller one"));
     }
     let added = inner.get_added_tokens_decoder();
     let mut all = vec![Vec::new(); count];
@@ -113,7 +113,7 @@ fn bytes_of_tokens(inner: &tokenizers::Tokenizer) -> Result<Vec<Vec<u8>>, String
             Some(added) if added.special => Vec::new(),
             Some(added) => added.content.clone().into_bytes(),
             None => token.chars().map(|c| bytes.get(&c).copied()).collect::<Option<_>>().ok_or_else(|| {
-                format!("is no byte-level BPE, as GPT-2's, which Kolo needs: its token {token:?} is not spelled in bytes")
+                format!("is no byte-level BPE: its token {token:?} is not spelled in bytes; give one that is, as GPT-2's")
             })?,
         };
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use crate::error::DataError;
@@ -13,6 +14,9 @@ pub(super) const MOST: usize = 1 << 16;
 
 /// Texts of the token that ends a document, in the order in which they are looked for.
 pub(super) const ENDS: [&str; 3] = ["<|endoftext|>", "<|end_of_text|>", "</s>"];
+
+/// Remedy for a damaged file.
+const AGAIN: &str = "get the file again";
 
 const TOKENIZER: &str = "tokenizer.json";
 const VOCABULARY: &str = "vocab.json";
@@ -31,8 +35,14 @@ pub(super) fn read(path: &Path) -> Result<(PathBuf, Vec<u8>), DataError> {
         let json = bytes(&whole)?;
         return Ok((whole, json));
     }
+    if whole.is_dir() {
+        let problem = "is a folder; give the file, or a folder with a file of that name".into();
+        return Err(DataError::Tokenizer { path: whole, problem });
+    }
     if !vocabulary.is_file() || !merges.is_file() {
-        let problem = format!("holds neither {TOKENIZER} nor {VOCABULARY} and {MERGES}");
+        let problem = format!(
+            "is a folder with neither {TOKENIZER} nor {VOCABULARY} and {MERGES}; give a file, or a folder with these"
+        );
         return Err(DataError::Tokenizer { path: path.into(), problem });
     }
     let json = joined(&vocabulary, &bytes(&vocabulary)?, &merges, &bytes(&merges)?)?;
@@ -60,20 +70,29 @@ fn joined(
 ) -> Result<Vec<u8>, DataError> {
     let damaged = |path: &Path, problem: String| DataError::Tokenizer { path: path.into(), problem };
     let vocabulary: BTreeMap<String, u32> = serde_json::from_slice(vocabulary)
-        .map_err(|error| damaged(vocabulary_path, format!("is no vocabulary: {error}")))?;
-    let merges = std::str::from_utf8(merges)
-        .map_err(|error| damaged(merges_path, format!("byte {} is not UTF-8", error.valid_up_to())))?;
+        .map_err(|_| damaged(vocabulary_path, format!("is no list of tokens and their numbers; {AGAIN}")))?;
+    let merges = std::str::from_utf8(merges).map_err(|error| {
+        damaged(merges_path, format!("is not UTF-8 from byte {}; {AGAIN}", error.valid_up_to()))
+    })?;
     let lines = merges.lines().enumerate();
     let lines =
         lines.filter(|(number, line)| !(line.is_empty() || *number == 0 && line.starts_with("#version")));
     let pair = |(number, line): (usize, &str)| match line.split_once(' ') {
         Some((left, right)) => Ok([left.to_owned(), right.to_owned()]),
-        None => Err(damaged(merges_path, format!("line {} is no pair of tokens", number + 1))),
+        None => Err(damaged(merges_path, format!("has no pair of tokens in line {}; {AGAIN}", number + 1))),
     };
     let merges = lines.map(pair).collect::<Result<Vec<_>, _>>()?;
     let end = ENDS.iter().find_map(|end| Some((*end, *vocabulary.get(*end)?)));
     let end = end.ok_or_else(|| damaged(vocabulary_path, no_end()))?;
     encoded(&vocabulary, &merges, end)
+}
+
+/// Describes contents that are no tokenizer.
+pub(super) fn unknown(json: &[u8]) -> String {
+    match serde_json::from_slice::<IgnoredAny>(json) {
+        Err(error) => format!("is damaged: its line {} is no JSON; {AGAIN}", error.line()),
+        Ok(_) => "is no tokenizer in Hugging Face's format; give another one".into(),
+    }
 }
 
 /// Describes the lack of a token that ends a document.

@@ -4,6 +4,7 @@
 mod alphabet;
 #[cfg(feature = "bpe")]
 mod bpe;
+mod choice;
 mod file;
 #[cfg(feature = "bpe")]
 mod merges;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::choice::Choice;
 use super::{Bpe, file, train};
 use crate::error::DataError;
 use crate::fingerprint::ContentHash;
@@ -14,12 +15,6 @@ pub const BYTE_VOCABULARY: usize = 257;
 
 /// Token that follows each document of a text as bytes.
 pub const END_OF_DOCUMENT: u16 = 256;
-
-/// Value of `--tokenizer` for bytes.
-const BYTES: &str = "bytes";
-
-/// Beginning of the value of `--tokenizer` that trains one.
-const TRAIN: &str = "train:";
 
 /// Rule by which a text becomes tokens. A token stands for some bytes of the text; their number, all tokens
 /// taken together, is that of the text.
@@ -33,7 +28,11 @@ const TRAIN: &str = "train:";
 /// # Ok::<(), String>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Tokenizer(Kind);
+pub struct Tokenizer {
+    kind: Kind,
+    /// Number of tokens for which it was just trained; `None` if it was not.
+    wanted: Option<usize>,
+}
 
 #[derive(Clone, Debug)]
 enum Kind {
@@ -44,7 +43,11 @@ enum Kind {
 impl Tokenizer {
     /// Returns the tokenizer of bytes.
     pub fn bytes() -> Self {
-        Tokenizer(Kind::Bytes)
+        Tokenizer { kind: Kind::Bytes, wanted: None }
+    }
+
+    fn of_json(path: &Path, json: Vec<u8>, wanted: Option<usize>) -> Result<Self, DataError> {
+        Ok(Tokenizer { kind: Kind::Bpe(Arc::new(Bpe::open(path, json)?)), wanted })
     }
 
     /// Opens a tokenizer in Hugging Face's format: a file, or a folder with `tokenizer.json`, or with
@@ -56,16 +59,12 @@ impl Tokenizer {
     /// There is none, or it is no byte-level BPE whose tokens give back the text.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let (path, json) = file::read(path)?;
-        Ok(Tokenizer(Kind::Bpe(Arc::new(Bpe::open(&path, json)?))))
+        Self::of_json(&path, json, None)
     }
 
     /// Returns the value of `--tokenizer` for any current directory.
     pub fn absolute(chosen: PathBuf) -> PathBuf {
-        let value = chosen.to_string_lossy();
-        match value == BYTES || value.starts_with(TRAIN) {
-            true => chosen,
-            false => std::path::absolute(&chosen).unwrap_or(chosen),
-        }
+        Choice::absolute(chosen)
     }
 
     /// Returns the path of the tokenizer that belongs to a folder of a model, or to a file of weights.
@@ -79,14 +78,15 @@ impl Tokenizer {
     ///
     /// Those of [`open`](Self::open); or its training is not known.
     pub fn find(chosen: Option<&Path>) -> Result<Self, DataError> {
-        match chosen.filter(|chosen| chosen.as_os_str() != BYTES) {
-            None => Ok(Self::bytes()),
-            Some(chosen) if chosen.to_string_lossy().starts_with(TRAIN) => {
+        let Some(chosen) = chosen else { return Ok(Self::bytes()) };
+        match Choice::of(chosen)? {
+            Choice::Bytes => Ok(Self::bytes()),
+            Choice::File(path) => Self::open(path),
+            Choice::Train(_) => {
                 let problem =
                     "is kept as tokenizer.json in the folder of its run, which lacks it; put it there".into();
                 Err(DataError::Tokenizer { path: chosen.into(), problem })
             }
-            Some(chosen) => Self::open(chosen),
         }
     }
 
@@ -94,33 +94,37 @@ impl Tokenizer {
     pub(crate) fn chosen(options: &OpenOptions, documents: &[&str]) -> Result<Self, DataError> {
         let chosen = options.kept_tokenizer.as_deref().or(options.tokenizer.as_deref());
         let Some(chosen) = chosen else { return Ok(Self::bytes()) };
-        let value = chosen.to_string_lossy();
-        if value == BYTES {
-            return Ok(Self::bytes());
+        match Choice::of(chosen)? {
+            Choice::Bytes => Ok(Self::bytes()),
+            Choice::File(path) => Self::open(path),
+            Choice::Train(size) => Self::of_json(chosen, train::train(size, documents)?, Some(size)),
         }
-        let Some(size) = value.strip_prefix(TRAIN) else { return Self::open(chosen) };
-        let sizes = BYTE_VOCABULARY..=file::MOST;
-        let size = size.parse().ok().filter(|size| sizes.contains(size)).ok_or_else(|| {
-            let problem =
-                format!("give train:SIZE with a number of tokens from {} to {}", sizes.start(), sizes.end());
-            DataError::Option { option: "--tokenizer", value: value.to_string(), problem }
-        })?;
-        let json = train::train(size, documents)?;
-        Ok(Tokenizer(Kind::Bpe(Arc::new(Bpe::open(chosen, json)?))))
     }
 
-    /// Returns a warning if the documents have given fewer tokens than the user wants.
-    pub(crate) fn fewer(&self, options: &OpenOptions) -> Option<String> {
-        let wanted = options.tokenizer.as_deref()?.to_str()?.strip_prefix(TRAIN)?;
-        let found = self.vocabulary();
-        (wanted.parse() != Ok(found)).then(|| {
-            format!("--tokenizer {TRAIN}{wanted}: no more pairs are twice in the text, so there are {found} tokens")
+    /// Returns a warning if it was just trained, and the documents have given fewer tokens than the user
+    /// wants.
+    pub fn shortfall(&self) -> Option<String> {
+        let (wanted, found) = (self.wanted?, self.vocabulary());
+        (wanted != found).then(|| {
+            format!(
+                "--tokenizer train:{wanted}: no more pairs are twice in the text, so there are {found} tokens"
+            )
         })
+    }
+
+    /// Returns the name of its contents: `bytes`, or a hash of its `tokenizer.json`.
+    pub fn content(&self) -> String {
+        let of_json = |json| {
+            let mut hash = ContentHash::new();
+            hash.bytes(json);
+            format!("{:016x}", hash.finish())
+        };
+        self.json().map_or("bytes".into(), of_json)
     }
 
     /// Number of different tokens.
     pub fn vocabulary(&self) -> usize {
-        match &self.0 {
+        match &self.kind {
             Kind::Bytes => BYTE_VOCABULARY,
             Kind::Bpe(bpe) => bpe.vocabulary(),
         }
@@ -128,7 +132,7 @@ impl Tokenizer {
 
     /// Token that ends a document.
     pub fn end_of_document(&self) -> u16 {
-        match &self.0 {
+        match &self.kind {
             Kind::Bytes => END_OF_DOCUMENT,
             Kind::Bpe(bpe) => bpe.end_of_document(),
         }
@@ -178,14 +182,14 @@ impl Tokenizer {
 
     /// Returns the parts of a text that can be encoded one by one.
     fn pieces<'a>(&self, text: &'a str) -> Vec<&'a str> {
-        match &self.0 {
+        match &self.kind {
             Kind::Bytes => vec![text],
             Kind::Bpe(bpe) => bpe.pieces(text),
         }
     }
 
     fn encode_piece(&self, piece: &str) -> Result<Vec<u16>, String> {
-        match &self.0 {
+        match &self.kind {
             Kind::Bytes => Ok(piece.bytes().map(u16::from).collect()),
             Kind::Bpe(bpe) => bpe.encode(piece),
         }
@@ -193,7 +197,7 @@ impl Tokenizer {
 
     /// Returns the bytes of a token; none for a token that is no text, or that there is not.
     pub fn bytes_of(&self, token: usize) -> Vec<u8> {
-        match &self.0 {
+        match &self.kind {
             Kind::Bytes => u8::try_from(token).into_iter().collect(),
             Kind::Bpe(bpe) => bpe.bytes_of(token).to_vec(),
         }
@@ -201,7 +205,7 @@ impl Tokenizer {
 
     /// Returns the contents of its `tokenizer.json`; `None` for bytes.
     pub fn json(&self) -> Option<&[u8]> {
-        match &self.0 {
+        match &self.kind {
             Kind::Bytes => None,
             Kind::Bpe(bpe) => Some(bpe.json()),
         }

@@ -23,7 +23,7 @@ use crate::shard_pass::{ShardPass, lock};
 use kolo_optim::{Layout, Optimizer, SpanId};
 use kolo_reduction::Error;
 use kolo_sampler::{BatchGrowth, Sampler};
-use kolo_sync::{Change, Config, StepReport, Warning};
+use kolo_sync::{Change, Config, Sharding, StepReport, Warning};
 
 /// A model of which every worker holds a replica.
 ///
@@ -72,8 +72,10 @@ impl<B: Binding> Ddp<B> {
         config: &Config,
         optimizer: impl Optimizer,
     ) -> Result<Self, Error> {
-        let model = model.into();
-        let Inventory { specs, values, warnings } = model.inventory(Which::All)?;
+        let mut model = model.into();
+        let are_divided = config.sharding == Sharding::Parameters && group.world_size() > 1;
+        let inventory = if are_divided { model.take_inventory()? } else { model.inventory(Which::All)? };
+        let Inventory { specs, values, warnings } = inventory;
         let replica = Replica::new(Arc::new(group), specs, values, config, optimizer)?;
         Ok(Self::of(model, replica, warnings, config))
     }
@@ -111,16 +113,36 @@ impl<B: Binding> Ddp<B> {
         &self.model
     }
 
-    /// Returns the trained model, which has no further connection to the other ranks.
+    /// Returns the trained model, which has no further connection to the other ranks. A collective if values
+    /// are divided ([`Config::sharding`]): each rank then gathers all of them.
     ///
     /// # Errors
     ///
     /// The last step's reduction failed (naming the rank), or the ranks' weights still differ: a round has
     /// not ended.
-    pub fn into_model(self) -> Result<B, Error> {
-        self.with_replica(|replica| replica.values().map(drop))?;
+    pub fn into_model(mut self) -> Result<B, Error> {
+        self.with_replica(|replica| replica.core.apply_outstanding())?;
         self.expect_whole_round()?;
+        if self.with_replica(|replica| replica.core.divides_values()) {
+            self.model.take_values();
+            self.with_replica(|replica| replica.core.apply_outstanding())?;
+            // Until all ranks have theirs, none leaves.
+            self.group.barrier()?;
+        }
         Ok(self.model)
+    }
+
+    /// Ends the job without a model. Where values are divided ([`Config::sharding`]) it waits until all ranks
+    /// do, since they may need this one's values until then.
+    ///
+    /// # Errors
+    ///
+    /// The last step's reduction failed (naming the rank), or a collective failed.
+    pub fn end(self) -> Result<(), Error> {
+        let divides = self.with_replica(|replica| {
+            replica.core.apply_outstanding().map(|()| replica.core.divides_values())
+        })?;
+        if divides { Ok(self.group.barrier()?) } else { Ok(()) }
     }
 
     /// This worker's rank.
@@ -324,7 +346,8 @@ impl<B: Binding> Ddp<B> {
 
     fn write(&mut self, which: Which) {
         self.island = lock(&self.replica).island();
-        let source = Source::Newest(self.replica.clone());
+        let divided = lock(&self.replica).core.weights.divided.clone();
+        let source = Source::Newest { replica: self.replica.clone(), divided };
         let values = Values { layout: self.layout.clone(), source };
         self.model.write(which, &values);
     }

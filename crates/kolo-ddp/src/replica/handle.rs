@@ -12,7 +12,7 @@ use kolo_reduction::transform::GradientTransform;
 use kolo_reduction::{Bucket, Error};
 use kolo_step::NoiseScale;
 use kolo_sync::sync::mode::{Made, Mode, Standing};
-use kolo_sync::{Config, Core, Sharding, Warning, assignment, sync};
+use kolo_sync::{Config, Core, Warning, assignment, sync};
 
 /// One rank's copy of the model, trained together with those of the other ranks.
 ///
@@ -127,7 +127,8 @@ impl Replica {
     /// All values of the model in the order of the layout, after all steps so far. Their address is the same
     /// for the replica's whole life. Between two outer steps of islands they are those after the last outer
     /// step; within a round of `stale`, those that this rank last received; where updates are one step late,
-    /// they lack the gradient that is in flight.
+    /// they lack the gradient that is in flight. Where values are divided ([`Config::sharding`]) it is a
+    /// collective, which gathers them all; [`Replica::tensor`] gathers one.
     ///
     /// # Errors
     ///
@@ -152,6 +153,16 @@ impl Replica {
     /// error. Where islands synchronize rarely, the values are those of [`Replica::island`].
     pub fn latest(&mut self, id: SpanId) -> &[f32] {
         self.next_mut().latest(id)
+    }
+
+    /// Values of one tensor after all steps so far. Where values are divided ([`Config::sharding`]), they are
+    /// gathered from their owners.
+    ///
+    /// # Errors
+    ///
+    /// The last step's reduction failed, or an owner died, left or did not answer (naming the rank).
+    pub fn tensor(&mut self, id: SpanId) -> Result<&[f32], Error> {
+        self.core.tensor(id)
     }
 
     /// Number of buckets of the last step that no caller has waited for yet; where updates are one step
@@ -210,9 +221,9 @@ impl Replica {
             Some("cannot be each island's; synchronize every step, or take one of the table")
         } else if traits.staleness_bound.is_some() {
             Some("needs the gradient of all shards, which `stale` has nowhere; synchronize every step")
-        } else if self.core.config.sharding == Sharding::Gradients && transform.partial_sums().is_none() {
+        } else if self.core.config.sharding.divides_gradients() && transform.partial_sums().is_none() {
             Some(
-                "needs the whole gradient, of which sharding `gradients` gives each worker a part; implement \
+                "needs the whole gradient, of which this sharding gives each worker a part; implement \
                  `partial_sums`, or take sharding `optimizer`",
             )
         } else {

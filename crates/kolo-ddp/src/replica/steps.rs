@@ -1,5 +1,7 @@
 //! Steps of a replica: passes of its shards, the end of a step, and what is known of the last ones.
 
+use std::ops::Range;
+
 use super::handle::Replica;
 use kolo_reduction::Error;
 use kolo_step::{LastStep, LossScale};
@@ -128,6 +130,18 @@ impl Replica {
     #[doc(hidden)]
     pub fn fail_when_ready_for_tests(&mut self) {
         self.core.fail_when_ready_for_tests();
+    }
+
+    /// Runs of flat memory whose values this rank holds.
+    #[doc(hidden)]
+    pub fn held_values_for_tests(&self) -> Vec<Range<usize>> {
+        self.core.held_values()
+    }
+
+    /// Number of gathers of divided values so far.
+    #[doc(hidden)]
+    pub fn gathers_for_tests(&self) -> u64 {
+        self.core.weights.divided.as_ref().map_or(0, |divided| divided.gathers())
     }
 
     /// Number of steps so far, including the last one if its updates are still to be applied.

@@ -63,7 +63,14 @@ fn sharded(config: Config) -> Config {
     Config { sharding: Sharding::Optimizer, ..config }
 }
 
-/// Both kinds of division.
+/// All kinds of division. Values have one owner.
+fn all_divisions(config: &Config) -> Vec<Config> {
+    let parameters = Config { sharding: Sharding::Parameters, ..config.clone() };
+    let parameters = (config.redundancy == 1).then_some(parameters);
+    divisions(config).into_iter().chain(parameters).collect()
+}
+
+/// The kinds of division that take a second owner.
 fn divisions(config: &Config) -> [Config; 2] {
     let gradients = Config { sharding: Sharding::Gradients, ..config.clone() };
     [sharded(config.clone()), gradients]
@@ -90,10 +97,10 @@ fn every_optimizer_has_the_bits_of_the_plain_run_and_its_share_of_the_state() {
         // A share is as equal as whole blocks, or tensors, allow.
         let largest = if make().scope() == Scope::Tensor { 30_000 } else { BLOCK };
         let redundancy = 1 + number / 3 % 2;
-        let divisions = divisions(&Config { redundancy, ..config });
+        let divisions = all_divisions(&Config { redundancy, ..config });
         let chosen = everywhere.into_iter().skip(if is_thorough() { 0 } else { number % 3 }).step_by(2);
         for ((world, over), config) in
-            chosen.flat_map(|place| divisions.each_ref().map(|config| (place, config)))
+            chosen.flat_map(|place| divisions.iter().map(move |config| (place, config)))
         {
             let ends = spawn(over, world, &Options::default(), |group| run(config, group));
             let sharding = config.sharding.name();
@@ -143,7 +150,7 @@ fn reductions_transforms_and_scaled_losses_have_the_bits_of_the_plain_run() {
         // The shares are those of three ranks.
         let world = if config.shares.is_some() { 3 } else { 2 + number % 2 };
         let takes = |config: &Config| config.sharding.exclusion(&JobSetting::of(config)).is_none();
-        for config in divisions(config).into_iter().filter(takes) {
+        for config in all_divisions(config).into_iter().filter(takes) {
             let ends = threads::spawn(world, |group| {
                 let mut replica = new(group, &config, optimizer());
                 replica.tune_hastily_for_tests();
@@ -279,7 +286,9 @@ fn a_checkpoint_is_that_of_the_plain_run_and_any_number_of_workers_continues_fro
         let expected = (bits(&mut whole), whole.averages().unwrap().unwrap());
         let twice = || Config { redundancy: 2, ..sharded(plain()) };
         let gradients = || Config { sharding: Sharding::Gradients, ..plain() };
-        let folders = [(1, plain()), (3, sharded(plain())), (3, gradients()), (4, twice())];
+        let parameters = || Config { sharding: Sharding::Parameters, ..plain() };
+        let folders =
+            [(1, plain()), (3, sharded(plain())), (3, gradients()), (4, twice()), (3, parameters())];
         let folders = folders.map(|(workers, config)| folder(workers, config));
         let content = |folder: &tempfile::TempDir| {
             let reader = checkpoint::Reader::open(&checkpoint::path(folder.path(), CUT)).unwrap();
@@ -291,7 +300,9 @@ fn a_checkpoint_is_that_of_the_plain_run_and_any_number_of_workers_continues_fro
         };
         assert_eq!(content(&folders[0]), content(&folders[1]));
         for folder in &folders {
-            for (readers, config) in [(1, plain()), (2, sharded(plain())), (3, gradients()), (5, twice())] {
+            let all =
+                [(1, plain()), (2, sharded(plain())), (3, gradients()), (5, twice()), (2, parameters())];
+            for (readers, config) in all {
                 let ends = threads::spawn(readers, |group| {
                     let mut replica = make(config.clone())(group);
                     checkpoint::resume(folder.path(), &mut replica).unwrap().unwrap();

@@ -147,6 +147,7 @@ impl NamedModel for Gpt2Entry {
         self.check(config, data.shape())?;
         let model = self.build(&Blueprint::of(config, data.shape(), &device));
         let lengths = lengths(&*data);
+        let job = Job { keeps_model: false, ..job };
         let trainer = Trainer::of(job, data, Gpt2::loss)
             .counting("tokens")
             .tally(TEXT.metrics, move |model: &Gpt2, batch, device| model.tally(batch, device, &lengths));

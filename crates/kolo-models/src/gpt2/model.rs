@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::module::Module;
 use burn::nn::Embedding;
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use burn_flex_nn::{matmul, smoothed_linear_cross_entropy};
+use burn_flex_nn::{embedding, matmul, smoothed_linear_cross_entropy};
 use kolo_burn::{Activation, Dropout, DropoutKey, Loss, Transformer, TransformerConfig};
 use kolo_burn_train::{Mean, Perplexity, TrainingContext};
 use kolo_data::{Batch, ImageDataSet, Tokenizer};
@@ -137,7 +137,7 @@ impl Gpt2 {
         let [batch, time] = tokens.dims();
         let key = key.filter(|_| self.drops);
         let positions = self.wpe.weight.val().narrow(0, 0, time);
-        let mut x = self.wte.forward(tokens) + positions.unsqueeze::<3>();
+        let mut x = embedding(self.wte.weight.val(), tokens) + positions.unsqueeze::<3>();
         if let Some(key) = key {
             x = self.dropout.forward(x, "embeddings", key);
         }

@@ -92,10 +92,11 @@ impl Subject {
         // The checkpoint may lie in a folder of a run, such as `checkpoints/` or `best/`.
         let above = || path.parent()?.parent().map(|above| RunFolder::at(above.into()));
         let run = run.or_else(above).filter(RunFolder::is_run);
-        let step = reader.position().map_err(WeightsError::from)?.step;
+        let position = reader.position().map_err(WeightsError::from)?;
+        let step = position.step;
         let (config, preprocessing) = match run {
             Some(run) => {
-                let how = Description::of(&run, step)?.preprocessing;
+                let how = Description::of(&run, &position)?.preprocessing;
                 checked(&how, &run.preprocessing())?;
                 (given.over(run.config()?), how)
             }

@@ -39,11 +39,12 @@ impl Recipe {
         if self.has_nesterov_without_momentum() {
             found.push(Some("--nesterov: it has no effect with --momentum 0; leave it out".into()));
         }
-        if self.shard == Sharding::Gradients.name() && self.shards > self.nproc && self.nproc > 1 {
+        let divides = self.sharding().is_ok_and(Sharding::divides_gradients);
+        if divides && self.shards > self.nproc && self.nproc > 1 {
             found.push(Some(format!(
-                "--shard gradients: of several shards a worker has all gradients until the last one, so it saves no memory for \
+                "--shard {}: of several shards a worker has all gradients until the last one, so it saves no memory for \
                  them; give --shards {}, or --shard optimizer",
-                self.nproc
+                self.shard, self.nproc
             )));
         }
         found.into_iter().flatten().collect()

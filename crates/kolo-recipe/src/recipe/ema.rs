@@ -3,7 +3,6 @@
 use kolo_ddp::table::Value;
 
 use super::Recipe;
-use super::check::greater_than_0;
 use crate::error::Error;
 
 const EMA: &str = "--ema";
@@ -14,9 +13,8 @@ impl Recipe {
     pub(super) fn check_ema(&self) -> Result<(), Error> {
         let Some(decay) = self.ema else { return Ok(()) };
         let refused = |problem: &str| Err(Error::setting(EMA, Value::Number(decay), problem));
-        greater_than_0(EMA, decay)?;
-        if decay as f32 >= 1.0 {
-            return refused("it must be below 1 in single precision, as 0.9999 is");
+        if !(decay > 0.0 && (decay as f32) < 1.0) {
+            return refused("it must be greater than 0 and below 1 in single precision, as 0.9999 is");
         }
         if self.sync.mode.traits().rounds.is_some() || self.sync.mode.traits().staleness_bound.is_some() {
             return refused("each island, or a server, steps weights of its own; take --sync every-step");

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kolo_data::{DataError, ImageDataSet, OpenOptions};
-use kolo_ddp::table::parse_number;
+use kolo_ddp::table::{Value, parse_number};
 use serde::{Deserialize, Serialize};
 
 use super::Recipe;
@@ -67,6 +67,10 @@ impl InputConfig {
         count("--channels", self.channels)?;
         count("--context", self.context)?;
         count("--data-threads", self.data_threads)?;
+        if let Some(share) = self.val_split.filter(|share| !(*share > 0.0 && *share < 1.0)) {
+            let problem = "it must be greater than 0 and less than 1";
+            return Err(Error::setting("--val-split", Value::Number(share), problem));
+        }
         match self.data_threads > MOST_THREADS {
             true => {
                 let problem = format!("it must be at most {MOST_THREADS}");

@@ -132,7 +132,7 @@ pub struct Recipe {
     #[arg(long, value_name = "NAME[:NUMBER]", default_value = DEVICES[0])]
     pub device: String,
     /// Size limit of a bucket in MiB. The first and the last bucket have at most 1 MiB [default: 25; 4 over
-    /// sockets and with --shard gradients]
+    /// sockets and with --shard gradients or parameters]
     #[arg(long, value_parser = parse_number)]
     pub bucket_cap_mb: Option<f64>,
     /// Use the first steps to find the fastest bucket cap, slices, algorithm and connections, starting from
@@ -143,12 +143,12 @@ pub struct Recipe {
     #[arg(long, value_name = "NAME[:SETTINGS]", default_value = REDUCTIONS[0].name)]
     pub reduction: String,
     /// State that Kolo divides among the workers: nothing, optimizer (the optimizer's state; ZeRO stage 1),
-    /// or gradients (these too; stage 2). The result stays the same. If a worker dies, the job ends, and
-    /// --resume continues it; see --redundancy
+    /// gradients (these too; stage 2), or parameters (all; stage 3). The result stays the same. If a worker
+    /// dies, the job ends, and --resume continues it; see --redundancy
     #[arg(long, value_name = "STATE", default_value = Sharding::ALL[0].0)]
     pub shard: String,
     /// Workers that hold each part of a divided state. With 2 the job continues when a worker dies, leaves or
-    /// joins, in the same bits
+    /// joins, in the same bits; not with --shard parameters
     #[arg(long, value_name = "WORKERS", default_value_t = 1)]
     pub redundancy: usize,
     /// Steps between copies of the state that only one worker holds (residuals, islands) to two other

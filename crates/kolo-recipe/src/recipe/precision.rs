@@ -1,7 +1,7 @@
 //! The type in which a run computes, and its loss scaling.
 
 use kolo_ddp::LossScaling;
-use kolo_ddp::table::parse_number;
+use kolo_ddp::table::{Value, parse_number};
 use serde::{Deserialize, Serialize};
 
 use super::check::steps;
@@ -52,13 +52,27 @@ impl PrecisionConfig {
         if !PRECISIONS.contains(&&*self.compute) {
             return Err(Error::unknown("--precision", &self.compute, PRECISIONS));
         }
+        Ok((self.compute == "f16").then_some(self.scaling()))
+    }
+
+    fn scaling(&self) -> LossScaling {
         let Self { scale: initial, growth, backoff, interval: growth_interval, .. } = *self;
-        let scaling = LossScaling { initial, growth, backoff, growth_interval };
-        Ok((self.compute == "f16").then_some(scaling))
+        LossScaling { initial, growth, backoff, growth_interval }
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
         steps("--loss-scale-interval", self.interval)?;
-        self.loss_scaling()?.map_or(Ok(()), |scaling| Ok(scaling.check()?))
+        self.loss_scaling()?;
+        match self.scaling().problem() {
+            None => Ok(()),
+            Some((setting, value, allowed)) => {
+                let option = match setting {
+                    "initial value" => "--loss-scale",
+                    "growth" => "--loss-scale-growth",
+                    _ => "--loss-scale-backoff",
+                };
+                Err(Error::setting(option, Value::Number(value), format!("it must be {allowed}")))
+            }
+        }
     }
 }

@@ -13,3 +13,4 @@ mod tokenizer;
 mod written;
 
 pub use folder::RunFolder;
+pub use tokenizer::TokenizerNote;

@@ -57,11 +57,16 @@ pub(super) enum Room {
 
 impl OwnedBucket {
     pub(super) fn new(bucket: &Bucket, division: &Division, layout: &Layout, group: &Group) -> Self {
-        let Division { owners, memory } = division;
+        let Division { owners, memory, .. } = division;
         let (world, rank) = (group.world_size(), group.rank());
         let parts: Vec<(Slice, &[Rank])> =
             bucket.slices.iter().flat_map(|slice| owners.cut(layout, slice)).collect();
-        let of = |sender: Rank| parts.iter().filter(move |(_, owners)| owners.first() == Some(&sender));
+        let of = |sender: Rank| {
+            let is_sent = move |(slice, owners): &&(Slice, &[Rank])| {
+                owners.first() == Some(&sender) && division.sends(slice.span)
+            };
+            parts.iter().filter(is_sent)
+        };
         let len = |sender| of(sender).map(|(slice, _)| slice.elements.len()).sum();
         let lens: Arc<[usize]> = (0..world).map(|sender| len(Rank(sender))).collect();
         let first: usize = lens[..rank.0].iter().sum();
@@ -138,6 +143,12 @@ impl OwnedBucket {
         reduction: &mut dyn Reduction,
         values: &[f32],
     ) -> Result<(), Error> {
+        if self.slices.is_empty() {
+            // The owners keep the values of all of its tensors.
+            drop(reduction.lend());
+            self.gather = Gather::Nothing;
+            return Ok(());
+        }
         let (mut buffer, room) = match reduction.lend() {
             Some(buffer) => (buffer, Room::Lent),
             None => {

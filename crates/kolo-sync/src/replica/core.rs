@@ -143,7 +143,12 @@ impl Core {
         let ranks: Vec<Rank> = (0..group.world_size()).map(Rank).collect();
         let share = sharded
             .then(|| StateShare::new(group.clone(), &layout, optimizer.scope(), &ranks, config.redundancy));
-        optimizer.init(share.as_ref().map_or(&*layout, StateShare::layout));
+        // Where values are divided, the state takes the memory of those that are freed.
+        let is_later = config.sharding == Sharding::Parameters && group.world_size() > 1;
+        match is_later {
+            true => optimizer.init(&Layout::new(Vec::new())),
+            false => optimizer.init(share.as_ref().map_or(&*layout, StateShare::layout)),
+        }
         let refused = |problem| Error::ReductionRefused { problem };
         config.reduction.fits(&*optimizer, groups.settings()).map_err(refused)?;
         // A step without tensors, until the ranks share one state.
@@ -225,8 +230,11 @@ impl Core {
     ///
     /// Names the file that cannot be written.
     pub fn begin_trace(&mut self, shards: usize) -> Result<(), Error> {
-        let Weights { layout, values, .. } = &self.weights;
-        self.observers.verifier.begin(&self.ranks.group, layout, values, shards)
+        if !self.observers.verifier.is_to_begin(&self.ranks.group) {
+            return Ok(());
+        }
+        let prints = self.prints()?;
+        self.observers.verifier.begin(&self.ranks.group, &self.weights.layout, prints, shards)
     }
 
     /// Workers: all ranks but summation servers, among them rank 0.
@@ -240,13 +248,17 @@ impl Core {
     }
 
     /// All values of the model after all steps so far. Their address is the same for the replica's whole
-    /// life.
+    /// life, unless values are divided: then it is a collective, which gathers them all.
     ///
     /// # Errors
     ///
     /// The last step's reduction failed (naming the rank).
     pub fn values(&mut self) -> Result<&[f32], Error> {
         self.apply_outstanding()?;
+        if let Some(divided) = self.weights.divided.clone() {
+            self.gather_all(&divided)?;
+            return Ok(&self.weights.gathered);
+        }
         Ok(&self.weights.values)
     }
 
@@ -256,6 +268,10 @@ impl Core {
     pub fn latest(&mut self, id: SpanId) -> &[f32] {
         if let Err(error) = self.apply_tensor(id) {
             self.progress.failure.get_or_insert(error);
+        }
+        if let Some(divided) = self.divided(id) {
+            self.weights.gathered = divided.gather_or_nan(id);
+            return &self.weights.gathered;
         }
         &self.weights.values[self.weights.layout.span(id).range()]
     }

@@ -33,6 +33,8 @@ struct Standing {
     shards: usize,
     halfway: bool,
     server: bool,
+    /// Fingerprint of a newcomer's values, where these are to be divided: equal ones need not be sent.
+    print: Option<u64>,
 }
 
 /// Returns the rank that sends its state to all, if that is needed: the first of the workers that are
@@ -42,14 +44,18 @@ fn donor(standings: &[Standing]) -> Option<Rank> {
     let furthest = |standing: &Standing| (standing.joined, standing.steps);
     let most = standings.iter().filter(|standing| !standing.server).map(furthest).max()?;
     let first = standings.iter().position(|standing| !standing.server && furthest(standing) == most)?;
-    let same = most.0 && standings.iter().all(|standing| furthest(standing) == most);
+    let are_equal = most.0
+        || standings[0]
+            .print
+            .is_some_and(|print| standings.iter().all(|standing| standing.print == Some(print)));
+    let same = are_equal && standings.iter().all(|standing| furthest(standing) == most);
     (!same).then_some(Rank(first))
 }
 
 impl Core {
     /// Returns an error if a trained parameter is not finite from the start; constants of the model may be.
     pub fn look_at_first_values(&mut self) -> Result<(), Error> {
-        self.weights.look_anew();
+        self.weights.look_anew_together()?;
         let spans = self.weights.layout.spans().iter().enumerate().zip(self.weights.overflow.given());
         let is_trained = |number: usize, span: &Span| {
             span.spec.kind.is_trained() && !self.weights.groups.is_frozen(SpanId(number))
@@ -78,7 +84,8 @@ impl Core {
         same_model::check(group, &self.weights.layout, settings, self.progress.joined)?;
         let (joined, steps, shards, halfway) =
             (self.progress.joined, self.progress.steps, self.ranks.shards, self.is_halfway());
-        let own = Standing { joined, steps, shards, halfway, server: self.ranks.server };
+        let print = (self.config.sharding == Sharding::Parameters && !joined).then(|| self.print());
+        let own = Standing { joined, steps, shards, halfway, server: self.ranks.server, print };
         let standings: Vec<Standing> = group.all_gather_value(&own)?;
         self.ranks.servers = standings.iter().map(|standing| standing.server).collect();
         if !self.progress.joined && self.config.shards.is_none() {
@@ -126,6 +133,7 @@ impl Core {
         let caps = self.caps().unwrap_or_else(|| self.config.sharding.caps(&group));
         let (shares, policy) =
             assignment::agree(&group, &self.config, self.ranks.shards, &self.ranks.servers)?;
+        self.divide_values(&group)?;
         self.step = self.make_step(&group, &shares, caps, expected)?;
         self.begin_tuning(&group, caps);
         self.observers.stragglers = StragglerObserver::new(policy, shares, self.ranks.servers.clone());
@@ -145,6 +153,11 @@ impl Core {
         let owners = self.weights.share.as_ref().map(|share| share.owners().clone());
         let division = owners.map(|owners| match self.config.sharding {
             Sharding::Gradients => Division::of_gradients(owners, group.world_size()),
+            Sharding::Parameters => {
+                let stays = |number| self.divided(SpanId(number)).is_some();
+                let stay = (0..layout.spans().len()).map(stays).collect();
+                Division::of_gradients(owners, group.world_size()).with_values_of(stay)
+            }
             Sharding::Nothing | Sharding::Optimizer => Division::of_updates(owners),
         });
         let reducer = self.config.reduction.clone();
@@ -211,10 +224,14 @@ mod tests {
 
     #[test]
     fn whoever_is_furthest_gives() {
-        let rank = |joined, steps| Standing { joined, steps, shards: 4, halfway: false, server: false };
+        let rank =
+            |joined, steps| Standing { joined, steps, shards: 4, halfway: false, server: false, print: None };
+        let new = |print| Standing { print: Some(print), ..rank(false, 0) };
         let server = |steps| Standing { server: true, ..rank(true, steps) };
         for (standings, expected) in [
             (vec![rank(false, 0), rank(false, 0)], Some(0)),
+            (vec![new(7), new(7), new(7)], None),
+            (vec![new(7), new(7), new(8)], Some(0)),
             (vec![rank(false, 0), rank(true, 0)], Some(1)),
             (vec![rank(true, 7), rank(true, 7)], None),
             (vec![rank(true, 7), rank(false, 0), rank(true, 7)], Some(0)),

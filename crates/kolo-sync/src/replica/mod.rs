@@ -3,6 +3,7 @@
 pub mod assignment;
 pub mod backup;
 pub(crate) mod core;
+mod divided;
 mod handover;
 mod joining;
 pub(crate) mod notes;

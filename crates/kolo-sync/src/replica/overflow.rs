@@ -40,6 +40,12 @@ impl Overflow {
         self.given.get(id.0).is_some_and(|given| *given)
     }
 
+    /// Takes the findings of all ranks, each of which has looked at its own parts.
+    pub(crate) fn given_on_any(&mut self, of_ranks: Vec<Vec<bool>>) {
+        let any = |id| of_ranks.iter().any(|given| given.get(id) == Some(&true));
+        self.given = (0..self.given.len()).map(any).collect();
+    }
+
     /// Begins the updates of a step; `is_large` says that its gradient is large.
     pub(crate) fn begin(&mut self, is_large: bool) {
         (self.found, self.is_large) = (false, is_large);

@@ -79,7 +79,7 @@ impl Core {
     /// A collective failed (naming the rank), or memory allocation failed.
     pub fn begin_anew(&mut self) -> Result<(), Error> {
         self.apply_outstanding()?;
-        self.weights.values.fill(0.0);
+        self.weights.clear_values();
         self.weights.init_optimizer();
         self.set_notes(self.first_notes())?;
         self.gathered = None;

@@ -7,6 +7,8 @@ use kolo_comm::schedule::Chunks;
 use kolo_comm::{Collective, Group, Rank, Topology};
 use kolo_optim::{Kind, Layout, Optimizer, ParamSpec, Scope, SpanId};
 use kolo_reduction::{Error, Owners, Slice, slices};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// One rank's share of flat memory, and the place of its state: run by run, one after another.
 pub(crate) struct StateShare {
@@ -91,7 +93,16 @@ impl StateShare {
     ///
     /// A collective failed (naming the rank).
     pub(crate) fn any(&self, own: bool) -> Result<bool, Error> {
-        Ok(self.group.all_gather_value::<_, bool>(&own)?.contains(&true))
+        Ok(self.all(&own)?.contains(&true))
+    }
+
+    /// Returns what each rank has found. A collective.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub(crate) fn all<S: Serialize + ?Sized, T: DeserializeOwned>(&self, own: &S) -> Result<Vec<T>, Error> {
+        Ok(self.group.all_gather_value(&own)?)
     }
 
     /// Returns the first tensor whose state `is_wrong` finds on some rank, with the number of the array. A

@@ -107,6 +107,8 @@ impl Core {
         self.weights.overflow.begin(totals.is_large);
         self.note_unused(number, totals.unused, totals.count > 0.0);
         self.progress.steps = self.progress.steps.max(number + 1);
+        // A checkpoint of this step gathers anew.
+        self.gathered = None;
         let scale_before = self.scaler.now();
         self.scaler.step_done(skipped);
         self.step.begin_applying(done);
@@ -117,7 +119,9 @@ impl Core {
         if self.moves_parts() && self.step.is_synchronized() {
             self.agree_on_sums(Ending { done, scale: scale_before, stage: Stage::Summing })?;
         }
-        if self.weights.share.is_some() && self.step.outstanding() > 0 {
+        let changes = self.step.outstanding() > 0;
+        if self.weights.share.is_some() && changes {
+            self.weights.withdraw();
             self.step_own_blocks()?;
         }
         if self.step.outstanding() == 0 {
@@ -128,6 +132,9 @@ impl Core {
         let looks_together = self.weights.share.is_some() && totals.is_large;
         if !self.overlaps() || self.step.is_profiling() || looks_together {
             self.apply_outstanding()?;
+        }
+        if changes {
+            self.weights.publish(true);
         }
         self.verify(&done, before)?;
         let (compared, shards_changed) = self.mind_stragglers(&totals.received)?;
@@ -193,13 +200,9 @@ impl Core {
     pub(crate) fn verify(&mut self, done: &LastStep, before: u64) -> Result<(), Error> {
         if self.observers.verifier.is_due(before..done.step + 1, self.ranks.group.world_size()) {
             self.apply_outstanding()?;
-            self.observers.verifier.verify(
-                &self.ranks.group,
-                &self.weights.layout,
-                &self.weights.values,
-                done,
-                &self.ranks.servers,
-            )?;
+            let prints = self.prints()?;
+            let (group, layout) = (&self.ranks.group, &self.weights.layout);
+            self.observers.verifier.verify(group, layout, prints, done, &self.ranks.servers)?;
         }
         Ok(())
     }

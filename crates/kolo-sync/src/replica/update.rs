@@ -16,6 +16,9 @@ impl Core {
             return Err(error);
         }
         self.weights.overflow.refuse()?;
+        if let Some(error) = self.weights.divided.as_ref().and_then(|divided| divided.take_failure()) {
+            return Err(error);
+        }
         if self.handover.lacks_values {
             return Err(Error::Lost);
         }
@@ -54,6 +57,9 @@ impl Core {
     /// Returns true if reductions overlap with the next forward pass. Rolling a step back then takes a copy
     /// of the values, whose cost pays off where the network is slow; with divided state it takes none.
     pub(crate) fn overlaps(&self) -> bool {
+        if self.divides_values() {
+            return false;
+        }
         let slow = self.ranks.group.reach() == kolo_comm::Distance::Network;
         // Where updates are one step late, the job never rolls back one step, but goes back to the last
         // copy.

@@ -12,6 +12,7 @@ use kolo_optim::{Kind, Layout, Optimizer, Scope, SpanGroups, SpanId, Turns, Upda
 use kolo_reduction::state::{StateKind, StateName, StatePart, Visit};
 use kolo_reduction::{BLOCK, Error, Slice};
 use kolo_step::Step;
+use kolo_values::{DividedValues, FlatValues};
 
 /// Elements per optimizer call. A sum that is added when it is read is added one such piece at a time, just
 /// before the call: pieces are so short that adding one overlaps with stepping another. With 16,384 (64 KiB)
@@ -27,7 +28,11 @@ pub struct Weights {
     pub layout: Arc<Layout>,
     /// The values. Their address is the same for the replica's whole life: joining, recovery and loading copy
     /// into them, so tensors of another library may lie there.
-    pub values: Vec<f32>,
+    pub values: FlatValues,
+    /// Division of the values; `None` if this rank has all of them.
+    pub divided: Option<Arc<DividedValues>>,
+    /// Values that a caller has gathered: of the whole model, or of one tensor.
+    pub(crate) gathered: Vec<f32>,
     pub optimizer: Box<dyn Optimizer>,
     pub(crate) groups: SpanGroups,
     /// Tensors that each step trains.
@@ -75,7 +80,9 @@ impl Weights {
             overflow: Overflow::new(&layout, &values),
             unused: vec![false; layout.spans().len()],
             layout,
-            values,
+            values: FlatValues::Whole(values),
+            divided: None,
+            gathered: Vec::new(),
             optimizer,
             groups,
             turns,
@@ -95,14 +102,16 @@ impl Weights {
 
     /// Visits the values and the optimizer's state.
     pub fn visit_state(&mut self, visit: &mut Visit<'_>) {
-        visit(StatePart::whole(StateName::of_job(StateKind::Weights, ""), &mut self.values));
+        self.visit_values(visit);
         for (name, values) in self.optimizer.state() {
             let name = StateName::of_job(StateKind::Optimizer, name);
             let Some(share) = &self.share else {
                 visit(StatePart::whole(name, values));
                 continue;
             };
-            for (place, state) in share.runs() {
+            // Before values are divided there is no state yet.
+            let has_state = !values.is_empty();
+            for (place, state) in share.runs().filter(|_| has_state) {
                 visit(StatePart { name: name.clone(), place, values: &mut values[state] });
             }
         }
@@ -136,14 +145,34 @@ impl Weights {
         self.overflow = Overflow::new(&self.layout, &self.values);
     }
 
+    /// Does so where ranks may hold parts of the values only: then it is a collective.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub(crate) fn look_anew_together(&mut self) -> Result<(), Error> {
+        self.look_anew();
+        if let Some(share) = self.share.as_ref().filter(|_| self.divided.is_some()) {
+            let given = share.all(self.overflow.given())?;
+            self.overflow.given_on_any(given);
+        }
+        Ok(())
+    }
+
     /// Finds the first tensor that is not finite after a step, if there is one. A collective if the values
-    /// are finite and the optimizer's state is divided.
+    /// are finite and the optimizer's state is divided, and wherever values are divided.
     ///
     /// # Errors
     ///
     /// [`Error::ValuesNotFinite`], the same on all ranks; or a collective failed (naming the rank).
     pub(crate) fn name_overflow(&mut self, step: u64) -> Result<(), Error> {
-        match self.overflow.is_to_be_named() {
+        let own = self.overflow.is_to_be_named();
+        match self
+            .share
+            .as_ref()
+            .filter(|_| self.divided.is_some())
+            .map_or(Ok(own), |share| share.any(own))?
+        {
             true => self.name_not_finite(step),
             false => Ok(()),
         }
@@ -176,7 +205,15 @@ impl Weights {
             spans.find(|id| is_wrong(*id, &values[layout.span(*id).range()]))
         };
         let name = |id: SpanId| layout.span(id).spec.name.clone();
-        let tensor = match (wrong(values), share) {
+        let of_values = match share.as_ref().filter(|_| self.divided.is_some()) {
+            // Each rank knows its own parts.
+            Some(share) => {
+                let found: Vec<Option<SpanId>> = share.all(&wrong(values))?;
+                found.into_iter().flatten().min()
+            }
+            None => wrong(values),
+        };
+        let tensor = match (of_values, share) {
             (Some(id), _) => Some(name(id)),
             (None, None) => {
                 let of_state =

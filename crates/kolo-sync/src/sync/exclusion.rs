@@ -119,7 +119,7 @@ impl Sharding {
         let excludes = match self {
             Sharding::Nothing => &OF_GRADIENTS[..0],
             Sharding::Optimizer => &OF_GRADIENTS[1..],
-            Sharding::Gradients => OF_GRADIENTS,
+            Sharding::Gradients | Sharding::Parameters => OF_GRADIENTS,
         };
         let mut found = excludes.iter().filter(|(setting, _)| settings.contains(setting));
         found.next().map(|(setting, why)| Exclusion { setting: *setting, why })

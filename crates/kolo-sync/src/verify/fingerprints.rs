@@ -2,25 +2,18 @@
 
 use kolo_comm::hash::{GOLDEN_GAMMA, splitmix64};
 
-use kolo_optim::Layout;
-
 /// Numbers that are hashed side by side, so that multiplications do not wait for one another's results.
 const LANES: usize = 4;
 
-/// Returns one fingerprint for each span. One pass over the values.
-pub(super) fn of(layout: &Layout, values: &[f32]) -> Vec<u64> {
-    layout.spans().iter().map(|span| print(&values[span.range()])).collect()
-}
-
 /// Combines several fingerprints into one.
-pub(super) fn all(prints: impl IntoIterator<Item = u64>) -> u64 {
+pub(crate) fn all(prints: impl IntoIterator<Item = u64>) -> u64 {
     prints.into_iter().fold(GOLDEN_GAMMA, |all, print| splitmix64(all.wrapping_add(GOLDEN_GAMMA) ^ print))
 }
 
 /// Returns a tensor's fingerprint. Every operation here is a bijection of the hash so far and of the added
 /// number, so a change of a single value (a flipped bit, say) always changes the fingerprint; several
 /// changes cancel with probability 2⁻⁶⁴.
-fn print(values: &[f32]) -> u64 {
+pub(crate) fn print(values: &[f32]) -> u64 {
     let mut lanes: [u64; LANES] = std::array::from_fn(|lane| GOLDEN_GAMMA.wrapping_mul(lane as u64 + 1));
     let mut chunks = values.chunks_exact(2 * LANES);
     for chunk in &mut chunks {

@@ -6,7 +6,7 @@
 //! overlapped with the next forward pass.
 
 mod drift;
-mod fingerprints;
+pub(crate) mod fingerprints;
 
 use std::fmt;
 use std::ops::Range;
@@ -122,6 +122,18 @@ impl Verifier {
         self.options.as_ref().is_some_and(|options| options.end_round == Some(self.seen + more))
     }
 
+    /// Returns true if a trace is requested.
+    pub(crate) fn is_traced(&self) -> bool {
+        self.options.is_some()
+    }
+
+    /// Returns true if [`Verifier::begin`] needs the values; else it is to be called no more.
+    pub(crate) fn is_to_begin(&mut self, group: &Group) -> bool {
+        let writes = self.options.is_some() && self.writer.is_none() && group.rank() == Rank(0);
+        self.begun |= !writes;
+        writes
+    }
+
     /// Writes the values with which the first step begins to the trace. May be called repeatedly, before a
     /// step has changed anything. If rank 0 has died, its successor continues its trace.
     ///
@@ -132,7 +144,7 @@ impl Verifier {
         &mut self,
         group: &Group,
         layout: &Layout,
-        values: &[f32],
+        prints: Vec<u64>,
         shards: usize,
     ) -> Result<(), Error> {
         let begun = std::mem::replace(&mut self.begun, true);
@@ -154,7 +166,7 @@ impl Verifier {
             sharded: self.sharded,
             tunable: self.tunable,
             transport: group.transport().into(),
-            tensors: layout.spans().iter().zip(fingerprints::of(layout, values)).map(tensor).collect(),
+            tensors: layout.spans().iter().zip(prints).map(tensor).collect(),
         };
         self.writer = Some(Writer::create(&options.file, &start)?);
         Ok(())
@@ -170,12 +182,11 @@ impl Verifier {
         &mut self,
         group: &Group,
         layout: &Layout,
-        values: &[f32],
+        prints: Vec<u64>,
         done: &LastStep,
         servers: &[bool],
     ) -> Result<(), Error> {
         self.seen += 1;
-        let prints = fingerprints::of(layout, values);
         drift::compare(group, layout, &prints, self.local_statistics, done.step, servers)?;
         let is_wanted =
             self.options.as_ref().is_some_and(|options| options.steps.is_none_or(|steps| self.seen <= steps));

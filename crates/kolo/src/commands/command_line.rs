@@ -25,11 +25,27 @@ impl Cli {
     }
 
     pub(super) fn try_of(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, Error> {
-        let mut command = taking_negative_numbers(Cli::command());
+        Self::by(&mut Self::definition(), args)
+    }
+
+    /// Returns the definition of the command line. To make it takes longer than to use it.
+    pub(super) fn definition() -> Command {
+        taking_negative_numbers(Cli::command())
+    }
+
+    /// Parses arguments by the definition.
+    pub(super) fn by(
+        command: &mut Command,
+        args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<Cli, Error> {
         let mut matches =
             command.try_get_matches_from_mut(args).map_err(|error| explained(in_words(error)))?;
         let prints_json = prints_json(&matches);
-        let cli = Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))?;
+        let cli = Cli::from_arg_matches_mut(&mut matches).map_err(|error| match error.kind() {
+            // It names the option; the usage would be that of the program and not of the command.
+            ErrorKind::ValueValidation => error,
+            _ => error.format(command),
+        })?;
         Ok(Cli { prints_json, ..cli })
     }
 }
@@ -70,6 +86,9 @@ fn taking_negative_numbers(command: Command) -> Command {
     command.mut_args(option).mut_subcommands(taking_negative_numbers)
 }
 
+/// Settings whose change in the `config.toml` of a run has no effect, or is refused.
+const KEPT: [&str; 5] = ["model", "stem", "init", "init_skip", "tokenizer"];
+
 /// Adds to the error about a setting beside `--resume` where that setting can be changed.
 fn explained(mut error: Error) -> Error {
     let given: Vec<String> = [ContextKind::InvalidArg, ContextKind::PriorArg]
@@ -79,8 +98,14 @@ fn explained(mut error: Error) -> Error {
     let resumes = given.iter().any(|arg| arg.starts_with("--resume "));
     let setting = given.iter().find_map(|arg| field(arg.split_whitespace().next()?));
     if let (ErrorKind::ArgumentConflict, true, Some(field)) = (error.kind(), resumes, setting) {
-        let tip =
-            format!("--resume takes all settings from config.toml in the run folder: change `{field}` there");
+        let tip = match KEPT.contains(&&*field) {
+            true => format!("a run keeps its `{field}` from its start: begin a new run with another one"),
+            false => {
+                format!(
+                    "--resume takes all settings from config.toml in the run folder: change `{field}` there"
+                )
+            }
+        };
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
     error
@@ -130,6 +155,11 @@ mod tests {
             );
             assert!(error.contains("cannot be used with") && error.contains(&tip), "{error}");
         }
+        let error = refused(&["train", "--resume", "run", "--tokenizer", "train:300"]);
+        assert!(
+            error.contains("tip: a run keeps its `tokenizer` from its start: begin a new run"),
+            "{error}"
+        );
         let error = refused(&["train", "--resume", "run", "--out", "other"]);
         assert!(error.contains("cannot be used with") && !error.contains("tip:"), "{error}");
     }

@@ -63,6 +63,7 @@ impl Generate {
         // Control characters could change the terminal.
         let is_shown = |c: char| !c.is_control() || c == '\n' || c == '\t';
         let shown = |c: char| if is_shown(c) { c } else { char::REPLACEMENT_CHARACTER };
-        print(&format!("{}{}\n", self.text, continuation.chars().map(shown).collect::<String>()))
+        let text = self.text + &continuation;
+        print(&(text.chars().map(shown).collect::<String>() + "\n"))
     }
 }

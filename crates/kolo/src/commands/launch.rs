@@ -38,7 +38,7 @@ pub(crate) struct Launch {
     #[arg(long, value_name = "HOST")]
     master_addr: Option<String>,
     /// Port of --master, in torchrun's spelling
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     master_port: Option<u16>,
     /// Name of the job, the same on all nodes
     #[arg(long)]

@@ -38,10 +38,13 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--batch-size", "0"], &["--batch-size 0", "at least 1"]),
         (
             &["train", "--nproc", "two"],
-            &["invalid value 'two' for '--nproc <NPROC>': give a whole number, at least 0\n"],
+            &["invalid value 'two' for '--nproc <NPROC>': give a whole number, without sign or fraction\n"],
         ),
-        (&["train", "--best-metric", "f2"], &["unknown metric `f2`; known are accuracy\n"]),
-        (&["check", "--best-metric", "perplexity"], &["unknown metric `perplexity`; known are accuracy\n"]),
+        (&["train", "--best-metric", "f2"], &["unknown --best-metric `f2`; known are accuracy\n"]),
+        (
+            &["check", "--best-metric", "perplexity"],
+            &["unknown --best-metric `perplexity`; known are accuracy\n"],
+        ),
         (&["chaos", "--", "train", "--steps", "9"], &["there is no such program; write `kolo train` with"]),
         (&["verify", "--bind", "core"], &["--bind: kolo verify starts each run anew"]),
         (&["train", "--nproc", "0"], &["--nproc 0", "at least 1"]),

@@ -56,7 +56,19 @@ fn a_complete_run_becomes_longer() {
     let limited = ["--epochs", "2", "--steps", "1", "--out", "limited"];
     succeed(folder, &[&SMALL[..], &limited].concat());
     let (code, error) = fail(folder, &["train", "--resume", "limited", "--epochs", "3"]);
-    assert!(code == 2 && error.contains("the run ends after steps = 1"), "{error}");
+    assert!(code == 2 && error.contains("the run ends after 1 step; give more --steps as well"), "{error}");
+    for (run, words) in [
+        ("limited", "--steps 0: the run has 1 step already; give more, or leave it out"),
+        ("parts", "--steps 0: the run ends by its epochs; give --epochs, or leave it out"),
+    ] {
+        let (code, error) = fail(folder, &["train", "--resume", run, "--steps", "0"]);
+        assert!(code == 2 && error.contains(words), "{error}");
+    }
+    // More steps are those of a run that was begun with them.
+    let said = succeed(folder, &["train", "--resume", "limited", "--steps", "2"]);
+    assert!(said.contains("2 steps in place of 1: the learning rate follows the same schedule"), "{said}");
+    succeed(folder, &[&SMALL[..], &["--epochs", "2", "--steps", "2", "--out", "longer"]].concat());
+    assert_eq!(sha256("limited"), sha256("longer"));
     train("cosine", "1", "cosine");
     let said = succeed(folder, &["train", "--resume", "cosine", "--epochs", "2"]);
     assert!(said.contains("the fall of the learning rate is stretched to the new end"), "{said}");

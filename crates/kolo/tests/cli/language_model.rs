@@ -48,6 +48,8 @@ fn a_text_is_learned_continued_and_exported() {
     assert!(text.starts_with("Two work") && text == generate("two"), "{text}");
     succeed(folder, &["export", "one", "--format", "transformers", "--out", "there"]);
     assert_eq!(generate("there"), text);
+    let shown = succeed(folder, &["generate", "one", "a\u{1b}[31m\u{9b}b\rc\td\n", "--tokens", "1"]);
+    assert!(shown.starts_with("a\u{fffd}[31m\u{fffd}b\u{fffd}c\td\n"), "{shown:?}");
     let config: serde_json::Value =
         serde_json::from_slice(&fs::read(folder.join("there/config.json")).unwrap()).unwrap();
     assert_eq!(

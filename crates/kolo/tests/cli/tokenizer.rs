@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::alike::two;
 use super::language_model::job;
-use super::program::{cut_after_first_checkpoint, fail, succeed, summary};
+use super::program::{cut_after_first_checkpoint, fail, kolo, stderr, succeed, summary};
 
 #[test]
 fn a_tokenizer_is_trained_kept_and_used_without_being_named() {
@@ -88,12 +88,106 @@ fn a_tokenizer_is_trained_kept_and_used_without_being_named() {
     let error = refused(&["--init", "there", "--tokenizer", "bytes"]);
     assert!(error.contains("holds the vectors of 290 tokens, and the run's tokenizer has 257;"), "{error}");
     let error = refused(&["--tokenizer", "text"]);
-    assert!(error.contains("text holds neither tokenizer.json nor vocab.json and merges.txt"), "{error}");
+    assert!(error.contains("text is a folder with neither tokenizer.json nor vocab.json"), "{error}");
     fs::remove_file(folder.join("there/tokenizer.json")).unwrap();
     let (code, error) = fail(folder, &["generate", "there", "a"]);
     let words =
         "there: these weights have 290 tokens, and their tokenizer has 257 (bytes); put the tokenizer.json";
     assert!(code == 2 && error.contains(words), "{error}");
+}
+
+/// Returns a tokenizer in which two tokens of the same length have each other's numbers.
+fn exchanged(json: &str) -> String {
+    let other = json
+        .replace("\"A\": 33", "\"A\": x")
+        .replace("\"B\": 34", "\"B\": 33")
+        .replace("\"A\": x", "\"A\": 34");
+    assert_ne!(other, json);
+    other
+}
+
+#[test]
+fn weights_are_used_with_their_own_tokenizer_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let job = job(folder);
+    let begin = |out: &str, more: &[&str]| {
+        let small = ["--nproc", "1", "--steps", "2", "--checkpoint-steps", "1", "--out", out];
+        let output = kolo(folder, &[&job, more, &small].concat()).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        stderr(&output)
+    };
+    // The text has fewer pairs than 3000 tokens need.
+    let words = begin("run", &["--tokenizer", "train:3000"]);
+    let warnings: Vec<&str> = words.lines().filter(|line| line.contains("no more pairs")).collect();
+    assert!(warnings.len() == 1 && warnings[0].starts_with("warning: --tokenizer train:3000: "), "{words}");
+    cut_after_first_checkpoint(&folder.join("run"));
+    let output = kolo(folder, &["train", "--resume", "run"]).output().unwrap();
+    assert!(output.status.success() && !stderr(&output).contains("no more pairs"), "{}", stderr(&output));
+
+    let kept = folder.join("run/tokenizer.json");
+    let own = fs::read_to_string(&kept).unwrap();
+    let accepting = ["train", "--resume", "run", "--accept-changed-data"];
+    let resuming = &accepting[..accepting.len() - 1];
+    let checkpoint = "run/checkpoints/step-00000002";
+    let uses: [&[&str]; 5] = [
+        &["generate", "run", "a"],
+        &["evaluate", "run"],
+        &["export", "run", "--format", "transformers", "--out", "x"],
+        &["export", "run", "--format", "burn", "--out", "x"],
+        &["generate", checkpoint, "a"],
+    ];
+    let init = [&job, &["--nproc", "1", "--init", checkpoint, "--out", "x"][..]].concat();
+    let all = || uses.into_iter().chain([resuming, &accepting, &init]);
+    let refused = |args: &[&str], words: &str| {
+        let (code, error) = fail(folder, args);
+        let lines = error.lines().filter(|line| !(line.is_empty() || line.starts_with("warning: a step of")));
+        let is_sentence = lines.count() == 1;
+        assert!(code == 2 && is_sentence && error.contains(words), "{args:?}: {error}");
+        assert!(!folder.join("x").exists(), "{args:?}");
+    };
+    fs::write(&kept, exchanged(&own)).unwrap();
+    all().for_each(|args| {
+        refused(args, "run/tokenizer.json: the run's weights of step 2 are for another tokenizer;")
+    });
+    fs::write(&kept, &own[..own.len() / 2]).unwrap();
+    all().for_each(|args| refused(args, "run/tokenizer.json is damaged: its line "));
+    fs::remove_file(&kept).unwrap();
+    all().for_each(|args| {
+        refused(args, "run/tokenizer.json, by which the run's weights know the text; put a copy there")
+    });
+    fs::create_dir(&kept).unwrap();
+    all().for_each(|args| {
+        refused(args, "run/tokenizer.json, by which the run's weights know the text; put a copy there")
+    });
+    fs::remove_dir(&kept).unwrap();
+    fs::write(&kept, &own).unwrap();
+    let configuration = folder.join("run/config.toml");
+    let config = fs::read_to_string(&configuration).unwrap();
+    fs::write(&configuration, config.replace("train:3000", "train:300")).unwrap();
+    let words = "run/config.toml: `tokenizer` is `train:300`, and the run began with `train:3000`, by which";
+    [resuming, &accepting].into_iter().for_each(|args| refused(args, words));
+    fs::write(&configuration, config).unwrap();
+
+    // A run that begins with weights keeps their tokenizer, and depends on their folder no longer.
+    succeed(folder, &["export", "run", "--format", "transformers", "--out", "there"]);
+    begin("tuned", &["--init", "there"]);
+    assert_eq!(fs::read_to_string(folder.join("tuned/tokenizer.json")).unwrap(), own);
+    fs::rename(folder.join("there"), folder.join("gone")).unwrap();
+    for args in [
+        &["train", "--resume", "tuned"][..],
+        &[&job, &["--nproc", "1", "--steps", "2", "--init", "there", "--checkpoint-steps", "1"][..]].concat(),
+    ] {
+        cut_after_first_checkpoint(&folder.join("tuned"));
+        let again = if args.contains(&"--init") { &["--out", "tuned", "--resume-or-start"][..] } else { &[] };
+        succeed(folder, &[args, again].concat());
+    }
+    // The tokens of bytes need no file.
+    begin("bytes", &[]);
+    fs::write(folder.join("bytes/tokenizer.json"), own).unwrap();
+    for args in [&["generate", "bytes", "a"][..], &["train", "--resume", "bytes"]] {
+        refused(args, "bytes/tokenizer.json: the run's weights of step 2 are for bytes; remove the file");
+    }
 }
 
 #[test]
@@ -104,15 +198,9 @@ fn workers_with_other_tokenizers_are_refused_before_the_first_step() {
     let whole =
         [&job, &["--tokenizer", "train:290", "--steps", "1", "--nproc", "1", "--out", "whole"][..]].concat();
     succeed(folder, &whole);
-    // Two tokens of the same length change their numbers.
     let kept = fs::read_to_string(folder.join("whole/tokenizer.json")).unwrap();
     fs::write(folder.join("a.json"), &kept).unwrap();
-    let other = kept
-        .replace("\"A\": 33", "\"A\": x")
-        .replace("\"B\": 34", "\"B\": 33")
-        .replace("\"A\": x", "\"A\": 34");
-    assert_ne!(other, kept);
-    fs::write(folder.join("b.json"), other).unwrap();
+    fs::write(folder.join("b.json"), exchanged(&kept)).unwrap();
     let data = [
         "--model",
         "gpt2:tiny",
@@ -127,7 +215,7 @@ fn workers_with_other_tokenizers_are_refused_before_the_first_step() {
     ];
     let with = |tokenizer: &'static str| [&data[..], &["--tokenizer", tokenizer]].concat();
     for (code, error) in two(folder, &with("a.json"), &with("b.json")) {
-        assert!(code == Some(2) && error.contains("the training data is "), "{error}");
+        assert!(code == Some(2) && error.contains("the tokenizer is "), "{error}");
     }
     let ended = two(folder, &with("a.json"), &with("whole/tokenizer.json"));
     assert!(ended.iter().all(|(code, _)| *code == Some(0)), "{ended:?}");

@@ -12,7 +12,7 @@ use kolo_burn_train::{
 use kolo_comm::env::{self, is_worker};
 use kolo_comm::{Op, Rank};
 use kolo_dashboard::{SCREEN, Screen};
-use kolo_data::{ImageDataSet, Part};
+use kolo_data::{ImageDataSet, Part, Tokenizer};
 use kolo_ddp::straggler::Policy;
 use kolo_launch::{FailureKind, Messages};
 use kolo_models as models;
@@ -65,6 +65,9 @@ impl Train {
         } else if self.find_lr.is_none() {
             // The workers need not train it again.
             folder.keep_tokenizer(images.tokenizer())?;
+            // Nor will they know that it was trained.
+            let shortfall = images.tokenizer().and_then(Tokenizer::shortfall);
+            shortfall.into_iter().for_each(|words| self.report(&words, warn));
         }
         let mut env = self.environment();
         env.push((RUN_FOLDER.to_string(), folder.path().as_os_str().to_owned()));
@@ -254,11 +257,19 @@ impl Train {
 
     /// Makes the run in the folder as long as the user wants, and tells what becomes of its learning rate.
     fn extend(&self, folder: &RunFolder, config: &Recipe) -> Result<(), Failure> {
-        let before = folder.config()?.epochs;
-        if self.resume.is_some() && config.epochs > before {
-            folder.extend(config)?;
-            let words = config.rate.describe_longer(before, config.epochs);
-            self.report(&words, |words| say!("{words}"));
+        let before = folder.config()?;
+        let (has_steps, has_epochs) = (config.steps > before.steps, config.epochs > before.epochs);
+        if self.resume.is_none() || !(has_steps || has_epochs) {
+            return Ok(());
+        }
+        folder.extend(config)?;
+        let steps = before.steps.zip(config.steps).filter(|_| has_steps);
+        let steps = steps.map(|(before, steps)| {
+            format!("{steps} steps in place of {before}: the learning rate follows the same schedule")
+        });
+        let epochs = has_epochs.then(|| config.rate.describe_longer(before.epochs, config.epochs));
+        for words in steps.iter().chain(&epochs) {
+            self.report(words, |words| say!("{words}"));
         }
         Ok(())
     }

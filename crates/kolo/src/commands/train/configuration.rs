@@ -13,7 +13,10 @@ use super::options::Train;
 impl Train {
     pub(in crate::commands) fn configuration(&self) -> Result<Recipe, Failure> {
         if let Some(folder) = &self.resume {
-            let config = RunFolder::at(folder.clone()).config()?;
+            let folder = RunFolder::at(folder.clone());
+            let config = folder.config()?;
+            folder.check_has_tokenizer()?;
+            folder.check_tokenizer_setting(&config)?;
             return self.adapted(self.longer(config)?);
         }
         if let Some(path) = &self.config_file {
@@ -36,6 +39,11 @@ impl Train {
         self.adapted(config)
     }
 
+    /// Returns the folder of --resume-or-start, if it has a run to continue.
+    pub(super) fn earlier(&self) -> Option<RunFolder> {
+        self.out.clone().map(RunFolder::at).filter(|folder| self.resumes(folder))
+    }
+
     /// Applies the options that set the shards of a step and the rule that scales the learning rate to them.
     fn divide(&self, config: &mut Recipe) -> Result<(), Failure> {
         if self.accumulate.is_some() {
@@ -53,12 +61,29 @@ impl Train {
         Ok(())
     }
 
-    /// Returns the configuration of the run to continue, with the number of epochs and the limit of time that
-    /// the user gave.
+    /// Returns the configuration of the run to continue, with the numbers of epochs and steps and the limit of
+    /// time that the user gave.
     fn longer(&self, mut config: Recipe) -> Result<Recipe, Failure> {
         if self.config.has("max_hours") {
             config.max_hours = self.config.recipe.max_hours;
         }
+        if let Some(steps) = self.config.recipe.steps {
+            let problem = match config.steps {
+                Some(before) if steps < before => {
+                    format!("the run has {} already; give more", counted(before, "step"))
+                }
+                Some(_) => {
+                    config.steps = Some(steps);
+                    return self.more_epochs(config);
+                }
+                None => "the run ends by its epochs; give --epochs".into(),
+            };
+            return Err(Failure::input(format!("--steps {steps}: {problem}, or leave it out")));
+        }
+        self.more_epochs(config)
+    }
+
+    fn more_epochs(&self, mut config: Recipe) -> Result<Recipe, Failure> {
         let epochs = self.config.recipe.epochs;
         if !self.config.has("epochs") {
             return Ok(config);
@@ -69,9 +94,10 @@ impl Train {
                 counted(config.epochs, "epoch")
             )));
         }
-        if let Some(steps) = config.steps {
+        if let (Some(steps), None) = (config.steps, self.config.recipe.steps) {
             return Err(Failure::input(format!(
-                "--epochs {epochs}: the run ends after steps = {steps}; change that in its config.toml, or leave --epochs out"
+                "--epochs {epochs}: the run ends after {}; give more --steps as well, or leave --epochs out",
+                counted(steps, "step")
             )));
         }
         config.epochs = epochs;
@@ -115,15 +141,19 @@ impl Train {
         if config.data.is_empty() {
             config.data = models::find(&config.model)?.usual().data;
         }
-        config.take_tokenizer_of_init();
         if self.resume.is_none() {
             // A later part of the run may start in another working directory.
             config.data = data::absolute(&config.data);
             config.init = config.init.map(|file| std::path::absolute(&file).unwrap_or(file));
             config.input.tokenizer = config.input.tokenizer.map(data::Tokenizer::absolute);
-            let earlier = self.out.clone().map(RunFolder::at).filter(|folder| self.resumes(folder));
-            if let Some(folder) = made_folder().or(earlier) {
+            let folder = made_folder().or(self.earlier());
+            if let Some(folder) = &folder {
+                folder.check_has_tokenizer()?;
                 folder.set_tokenizer(&mut config);
+            }
+            if config.input.kept_tokenizer.is_none() && !folder.is_some_and(|folder| folder.has_checkpoints())
+            {
+                config.take_tokenizer_of_init()?;
             }
         }
         config.run_by(self.nproc);
@@ -156,8 +186,8 @@ impl Train {
         }
         if most > workers.max(config.shards) {
             log::warn!(
-                "{} may come, and the run has {}: the others will have nothing to do; give --shards {most} \
-                 to a run that begins",
+                "{} may come, and the run has {}: the others will have nothing to do; give --shards {most}, which \
+                 changes the result, to a run that begins",
                 counted(most, "worker"),
                 counted(config.shards, "shard")
             );

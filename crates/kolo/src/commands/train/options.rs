@@ -43,8 +43,8 @@ pub(crate) struct Train {
     /// Run folder. It must not exist, except with --resume-or-start [default: runs/<number>-<model>-<data>]
     #[arg(long)]
     pub(in crate::commands) out: Option<PathBuf>,
-    /// Continue the run in this folder from its newest good checkpoint. --epochs makes the run longer, and
-    /// stretches a schedule that falls to 0
+    /// Continue the run in this folder from its newest good checkpoint. --epochs, or --steps if the run has
+    /// that limit, makes it longer; --epochs stretches a schedule that falls to 0
     #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = fixed_settings(), conflicts_with_all = ["out", "config_file", "set"], group = "continued")]
     pub(in crate::commands) resume: Option<PathBuf>,
     /// Continue the run in the folder of --out from its newest good checkpoint, or start it if there is
@@ -92,7 +92,7 @@ pub(crate) struct Train {
     #[arg(long)]
     pub(in crate::commands) nproc: Option<usize>,
     /// Port at which the workers meet [default: a free port]
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub(in crate::commands) master_port: Option<u16>,
 }
 
@@ -119,7 +119,7 @@ pub(in crate::commands) fn settings() -> Vec<Id> {
     config.get_arguments().map(|option| option.get_id().clone()).chain(others.map(Id::from)).collect()
 }
 
-/// Options that a run that continues cannot change: all but the number of epochs and the limit of time.
+/// Options that a run that continues cannot change: all but the ends of the run.
 fn fixed_settings() -> Vec<Id> {
-    settings().into_iter().filter(|id| id != "epochs" && id != "max_hours").collect()
+    settings().into_iter().filter(|id| !["epochs", "steps", "max_hours"].contains(&id.as_str())).collect()
 }

@@ -27,7 +27,8 @@ impl Train {
         }
         kolo_burn_train::device(config, 0)?;
         self.check_tune(config)?;
-        if let Some(file) = config.init.as_ref().filter(|_| self.resume.is_none()) {
+        if let Some(file) = config.init.as_ref().filter(|_| self.resume.is_none() && self.earlier().is_none())
+        {
             WeightsFile::read(file)?;
         }
         if let Some(address) = &self.live.metrics_addr {
@@ -87,7 +88,7 @@ pub(super) fn surprises(config: &Recipe, samples: usize) -> Vec<String> {
     if shards < workers {
         let idle = workers - shards;
         found.push(format!(
-            "--shards {shards}: {idle} of {} {} nothing to do; give --shards {workers} or a multiple of it",
+            "--shards {shards}: {idle} of {} {} nothing to do; give --shards {workers} or a multiple of it, which changes the result",
             counted(workers, "worker"),
             if idle == 1 { "has" } else { "have" }
         ));
@@ -153,7 +154,7 @@ mod tests {
         let usual = Recipe { rate, ..Recipe::default() };
         let config = |shards, batch_size, nproc| Recipe { shards, batch_size, nproc, ..usual.clone() };
         assert_eq!(surprises(&config(2, 50, 2), 100), Vec::<String>::new());
-        let idle = "--shards 1: 2 of 3 workers have nothing to do; give --shards 3 or a multiple of it";
+        let idle = "--shards 1: 2 of 3 workers have nothing to do; give --shards 3 or a multiple of it, which changes the result";
         assert_eq!(surprises(&config(1, 50, 3), 100), [idle]);
         assert!(surprises(&config(2, 51, 2), 100)[0].contains("takes all of the 100 samples"));
         let rises = "--warmup-steps 8: the learning rate rises in all 7 steps of the run and does not reach 0.1; give --warmup-steps 0";

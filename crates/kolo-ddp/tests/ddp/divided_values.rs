@@ -1,0 +1,111 @@
+//! Values that are divided among the workers: gathered when they are used, whoever uses them.
+
+use crate::common::groups::{RATE, SHARDS, config, layout, replica_of, steps};
+use crate::common::{bits, noise, refusal};
+use kolo_comm::{Group, Options, threads};
+use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::{BLOCK, Config, Replica, Sharding, SpanId};
+use kolo_testing::{Over, spawn};
+
+const STEPS: u64 = 3;
+
+fn divided() -> Config {
+    Config { sharding: Sharding::Parameters, ..config(Vec::new(), 0.0625) }
+}
+
+fn new(group: Group, config: &Config) -> Replica {
+    let adam = optimizer::named("adam", &Settings::default()).unwrap();
+    replica_of(group, |i| 1.5 * noise(1, i), config, adam).unwrap()
+}
+
+fn tensor(replica: &mut Replica, number: usize) -> Vec<u32> {
+    replica.latest(SpanId(number)).iter().map(|value| value.to_bits()).collect()
+}
+
+/// Ranks use tensors in different orders, and not equally often; with five ranks for four shards, one uses them
+/// without a shard.
+#[test]
+fn ranks_gather_what_they_use_when_they_use_it() {
+    let tensors = layout().spans().len();
+    let mut plain = new(Group::alone(), &config(Vec::new(), 0.0625));
+    let mut expected = Vec::new();
+    for step in 0..=STEPS {
+        expected.push((0..tensors).map(|number| tensor(&mut plain, number)).collect::<Vec<_>>());
+        if step < STEPS {
+            steps(&mut plain, step..step + 1);
+        }
+    }
+    for (world, over) in [(2, Over::SHM), (3, Over::TCP), (5, Over::Mixed)] {
+        let ends = spawn(over, world, &Options::default(), |group| {
+            let rank = group.rank().0;
+            let mut replica = new(group, &divided());
+            for step in 0..=STEPS {
+                let of_step = &expected[step as usize];
+                // Another order from step to step for rank 1: what it gathers ahead is wrong.
+                let turn = if rank == 1 { step as usize } else { 0 };
+                for use_ in 0..(rank + 1) * tensors {
+                    let number = (use_ * (2 * rank + 1) + turn) % tensors;
+                    assert!(tensor(&mut replica, number) == of_step[number], "{rank}, {step}, {number}");
+                }
+                if step < STEPS {
+                    steps(&mut replica, step..step + 1);
+                }
+            }
+            bits(&mut replica)
+        });
+        assert!(ends.iter().all(|end| *end == expected[STEPS as usize].concat()), "{world} ranks");
+    }
+}
+
+#[test]
+fn large_tensors_have_one_owner_a_block_and_small_ones_are_everywhere() {
+    let kept = threads::spawn(3, |group| {
+        let mut replica = new(group, &divided());
+        steps(&mut replica, 0..1);
+        replica.gather_residuals().unwrap();
+        replica.held_values_for_tests()
+    });
+    let (kept, layout) = (kept.unwrap(), layout());
+    let holders = |element: usize| kept.iter().flatten().filter(|run| run.contains(&element)).count();
+    for span in layout.spans() {
+        let expected = if span.len >= BLOCK { 1 } else { kept.len() };
+        assert!(span.range().step_by(97).all(|element| holders(element) == expected), "{}", span.spec.name);
+    }
+    let held = kept.iter().map(|runs| runs.iter().map(|run| run.len()).sum::<usize>());
+    assert!(held.max().unwrap() < layout.len() * 2 / 3);
+}
+
+#[test]
+fn one_worker_has_all_values_and_two_owners_are_refused() {
+    let mut replica = new(Group::alone(), &divided());
+    steps(&mut replica, 0..1);
+    assert_eq!(replica.held_values_for_tests(), [0..layout().len()]);
+    let twice = Config { redundancy: 2, shards: Some(SHARDS), ..divided() };
+    let error = refusal(Group::alone(), &twice);
+    assert!(error.contains("sharding `parameters` keeps each value on one worker"), "{error}");
+}
+
+/// An owner that overflows tells the others.
+#[test]
+fn values_that_are_not_finite_are_the_same_error_on_all_ranks() {
+    let errors = threads::spawn(3, |group| {
+        let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
+        let mut replica = replica_of(group, |i| 1.5 * noise(1, i), &divided(), sgd).unwrap();
+        for _ in replica.shards() {
+            // Only the last block of one tensor is stepped too far.
+            let tensors = layout();
+            let gradients = tensors.spans().iter().enumerate().map(|(number, span)| {
+                let mut gradient = vec![0.0; span.len];
+                if span.spec.name == "block.weight" {
+                    gradient[span.len - 1] = 10.0;
+                }
+                (number, gradient)
+            });
+            crate::common::pass(&mut replica, 1.0, 1.0, gradients).unwrap();
+        }
+        let error = replica.step(f64::from(f32::MAX)).map(drop).and_then(|()| replica.step(RATE).map(drop));
+        error.unwrap_err().to_string()
+    });
+    let errors = errors.unwrap();
+    assert!(errors.iter().all(|error| *error == errors[0] && error.contains("block.weight")), "{errors:?}");
+}

@@ -1,0 +1,78 @@
+//! Flat memory that other ranks may read while nothing changes it.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use crate::region::Region;
+
+/// Values of a model in flat memory. Their address is the same whether they are published or not.
+pub enum FlatValues {
+    /// All values.
+    Whole(Vec<f32>),
+    /// Values of which this rank has some, and which may change.
+    Own(Region),
+    /// The same while other ranks may read them, which do not change.
+    Published(Arc<Region>),
+}
+
+impl fmt::Debug for FlatValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_published = matches!(self, FlatValues::Published(_));
+        write!(f, "FlatValues({}, published: {is_published})", self.len())
+    }
+}
+
+impl FlatValues {
+    /// Stops changes, and returns the values for readers; `None` if this rank has all.
+    pub(crate) fn publish(&mut self) -> Option<Arc<Region>> {
+        match std::mem::replace(self, FlatValues::Whole(Vec::new())) {
+            FlatValues::Own(values) => *self = FlatValues::Published(Arc::new(values)),
+            other => *self = other,
+        }
+        match self {
+            FlatValues::Published(values) => Some(values.clone()),
+            FlatValues::Whole(_) | FlatValues::Own(_) => None,
+        }
+    }
+
+    /// Allows changes, if there are no readers; returns true in this case.
+    pub(crate) fn withdraw(&mut self) -> bool {
+        match std::mem::replace(self, FlatValues::Whole(Vec::new())) {
+            FlatValues::Published(values) => match Arc::try_unwrap(values) {
+                Ok(values) => *self = FlatValues::Own(values),
+                Err(values) => {
+                    *self = FlatValues::Published(values);
+                    return false;
+                }
+            },
+            other => *self = other,
+        }
+        true
+    }
+}
+
+impl Deref for FlatValues {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match self {
+            FlatValues::Whole(values) => values,
+            FlatValues::Own(values) => values,
+            FlatValues::Published(values) => values,
+        }
+    }
+}
+
+impl DerefMut for FlatValues {
+    /// # Panics
+    ///
+    /// If the values are published.
+    fn deref_mut(&mut self) -> &mut [f32] {
+        match self {
+            FlatValues::Whole(values) => values,
+            FlatValues::Own(values) => values,
+            FlatValues::Published(_) => panic!("published values do not change"),
+        }
+    }
+}

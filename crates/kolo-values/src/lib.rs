@@ -1,0 +1,18 @@
+//! Values of a model that are divided among ranks: each rank holds a part, and gathers a tensor when it is
+//! used (stage 3 of Rajbhandari et al. 2020, "ZeRO").
+//!
+//! A gather asks the owners of a tensor for their parts by [messages](kolo_comm::Messages), and a thread of
+//! each owner answers. It is no collective: ranks may use tensors in any order, some more often than others,
+//! and a rank without a shard, or in the middle of an evaluation, holds up nobody. A request names the
+//! version of the values that it needs. A rank asks for the next version only when a step is over, for which
+//! it needs all ranks, so no rank needs an old one any more.
+
+mod ahead;
+mod flat;
+mod gather;
+mod region;
+mod serving;
+
+pub use flat::FlatValues;
+pub use gather::DividedValues;
+pub use region::Region;
