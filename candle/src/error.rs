@@ -48,6 +48,12 @@ pub enum Error {
          contiguous input)"
     )]
     NoGradient,
+    /// The parameters were to be divided among the ranks.
+    #[error(
+        "candle's tensors cannot gather their values at each use, so parameters are not divided; take \
+         `Sharding::Gradients`, which divides the optimizer's state and gradients"
+    )]
+    Divided,
     /// The model could not be built.
     #[error("the model cannot be built: {}", sentence(.0))]
     Build(#[source] candle_core::Error),

@@ -114,6 +114,11 @@ impl<M> Binding for CandleModel<M> {
         Ok(self.variables.inventory(which)?)
     }
 
+    /// Called only where parameters are to be divided.
+    fn take_inventory(&mut self) -> Result<Inventory, BindingError> {
+        Err(Error::Divided.into())
+    }
+
     /// candle's tensors cannot wait, so this waits for the values.
     fn write(&mut self, which: Which, values: &Values) {
         self.variables.write(which, values);

@@ -6,7 +6,7 @@ use candle_core::{DType, Device, Result, Tensor, Var};
 use candle_nn::{Embedding, Init, Linear, Module, VarBuilder, VarMap, embedding, linear, linear_no_bias};
 use kolo_candle::{CandleModel, Ddp, Loss, Options};
 use kolo_comm::{Group, threads};
-use kolo_ddp::{Config, optimizer};
+use kolo_ddp::{Config, Sharding, optimizer};
 
 use common::mlp::{INPUTS, Mlp, all, largest_difference, mlp, one_shard, plain_sgd, samples, values};
 use common::tensor;
@@ -145,6 +145,16 @@ fn what_cannot_be_trained_is_refused_by_name() {
     drop(CandleModel::build(&vars, |builder| linear(2, 2, builder)).unwrap());
     let error = CandleModel::build(&vars, |builder| linear(2, 3, builder)).err().unwrap().to_string();
     assert!(error.contains("`weight` has the shape [2, 2]; the model asks for [3, 2]"), "{error}");
+}
+
+#[test]
+fn divided_parameters_are_refused() {
+    let errors = threads::spawn(2, |group| {
+        let model = CandleModel::build(&VarMap::new(), Mlp::new).unwrap();
+        let config = Config { sharding: Sharding::Parameters, ..one_shard() };
+        Ddp::new(group, model, &config, common::sgd()).err().unwrap().to_string()
+    });
+    assert!(errors.unwrap().iter().all(|error| error.contains("take `Sharding::Gradients`")));
 }
 
 #[test]
