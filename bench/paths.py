@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CRATES = {path.name for path in (ROOT / "crates").iterdir()}
-FOLDERS = {"crates", "bench", "docs", "examples", "fuzz", "loom", ".ci"}
+FOLDERS = {"candle", "crates", "bench", "docs", "examples", "fuzz", "loom", ".ci"}
 CITED = re.compile(r"`([\w.-]+/[\w./-]+)`")
 
 

@@ -3,9 +3,9 @@
 use candle_core::{Result, Tensor, bail};
 use kolo_ddp::key::Key;
 
-/// Sets each element to zero with this probability, and divides the others by `1 - probability` (Srivastava et
-/// al., "Dropout", JMLR 2014). The mask is a function of `key`: take the seed, the epoch, the step, the shard
-/// and a number of the layer, as `Key::new(seed).with(step).with(shard).with(layer)`.
+/// Sets each element to zero with this probability, and divides the others by `1 - probability` (Srivastava
+/// et al., "Dropout", JMLR 2014). The mask is a function of `key`: take the seed, the epoch, the step, the
+/// shard and a number of the layer, as `Key::new(seed).with(step).with(shard).with(layer)`.
 ///
 /// ```
 /// use candle_core::{Device, Tensor};

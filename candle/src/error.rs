@@ -8,7 +8,10 @@ use candle_core::DType;
 #[non_exhaustive]
 pub enum Error {
     /// A variable has another element type than `f32`.
-    #[error("parameter `{parameter}` is {}; Kolo trains f32, so build the model with `DType::F32`", dtype.as_str())]
+    #[error(
+        "parameter `{parameter}` is {}; Kolo trains f32, so build the model with `DType::F32`",
+        dtype.as_str()
+    )]
     DType {
         /// Name in the `VarMap`.
         parameter: String,
@@ -17,7 +20,8 @@ pub enum Error {
     },
     /// A variable is not in the memory of the host.
     #[error(
-        "parameter `{parameter}` is on {device}; Kolo trains candle models on the CPU: build it on `Device::Cpu`"
+        "parameter `{parameter}` is on {device}; Kolo trains candle models on the CPU: build it on \
+         `Device::Cpu`"
     )]
     Device {
         /// Name in the `VarMap`.
@@ -39,18 +43,25 @@ pub enum Error {
     },
     /// A loss reaches no trained parameter.
     #[error(
-        "the loss does not depend on a trained parameter of this model; compute it by `Ddp::model`, without `detach` \
-         and without an operation that has no backward pass (as `candle_nn::LayerNorm` on contiguous input)"
+        "the loss does not depend on a trained parameter of this model; compute it by `Ddp::model`, without \
+         `detach` and without an operation that has no backward pass (as `candle_nn::LayerNorm` on \
+         contiguous input)"
     )]
     NoGradient,
+    /// The parameters were to be divided among the ranks.
+    #[error(
+        "candle's tensors cannot gather their values at each use, so parameters are not divided; take \
+         `Sharding::Gradients`, which divides the optimizer's state and gradients"
+    )]
+    Divided,
     /// The model could not be built.
-    #[error("the model cannot be built: {0}")]
+    #[error("the model cannot be built: {}", sentence(.0))]
     Build(#[source] candle_core::Error),
     /// A backward pass failed.
-    #[error("the backward pass failed: {0}")]
+    #[error("the backward pass failed: {}", sentence(.0))]
     Backward(#[source] candle_core::Error),
     /// A variable's values could not be read.
-    #[error("parameter `{parameter}` cannot be read: {cause}")]
+    #[error("parameter `{parameter}` cannot be read: {}", sentence(cause))]
     Read {
         /// Name in the `VarMap`.
         parameter: String,
@@ -58,4 +69,9 @@ pub enum Error {
         #[source]
         cause: candle_core::Error,
     },
+}
+
+/// Returns an error of candle without the backtrace that it prints behind its first line.
+fn sentence(error: &candle_core::Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
 }

@@ -1,11 +1,11 @@
 //! Gradient hook: sees each gradient as soon as it is computed.
 //!
 //! Candle's backward pass returns all gradients at its end. It visits operations in an order in which every
-//! use of a tensor comes before the tensor itself, and drops an operation's gradient when it visits it. So the
-//! model gets, in place of a variable, the result of an operation: a tensor with the variable's values. When
-//! the pass visits that operation, the gradient is complete. The hook hands it over and lets the pass go on
-//! without it. The operation's argument is a variable of one element, because candle visits only what leads to
-//! a variable.
+//! use of a tensor comes before the tensor itself, and drops an operation's gradient when it visits it. So
+//! the model gets, in place of a variable, the result of an operation: a tensor with the variable's values.
+//! When the pass visits that operation, the gradient is complete. The hook hands it over and lets the pass go
+//! on without it. The operation's argument is a variable of one element, because candle visits only what
+//! leads to a variable.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,8 +1,8 @@
-//! Kolo's binding to [candle](https://github.com/huggingface/candle): trains a candle model on many workers as
-//! on one.
+//! Kolo's binding to [candle](https://github.com/huggingface/candle): trains a candle model on many workers
+//! as on one.
 //!
-//! The binding maps the variables of a `VarMap` to flat memory and back, and sees each gradient as soon as the
-//! backward pass has computed it. Ranks, reductions, optimizers, checkpoints and recovery are those of
+//! The binding maps the variables of a `VarMap` to flat memory and back, and sees each gradient as soon as
+//! the backward pass has computed it. Ranks, reductions, optimizers, checkpoints and recovery are those of
 //! `kolo_ddp`, whose [`Ddp`](kolo_ddp::Ddp) drives it through [`Binding`](kolo_ddp::binding::Binding).
 //!
 //! What candle does not do, and what follows:
@@ -12,8 +12,8 @@
 //! - Its random numbers on the CPU cannot be seeded. Initial values are drawn by [`Options::seed`], and
 //!   [`dropout`] takes the place of `candle_nn::Dropout`.
 //! - Some of candle-nn's operations have no backward pass, such as `LayerNorm` on contiguous input,
-//!   `ops::softmax_last_dim` and `ops::rms_norm`. Parameters before them get no gradient, without an error from
-//!   candle. Kolo then refuses the loss, or warns of parameters that no loss uses. `ops::softmax`,
+//!   `ops::softmax_last_dim` and `ops::rms_norm`. Parameters before them get no gradient, without an error
+//!   from candle. Kolo then refuses the loss, or warns of parameters that no loss uses. `ops::softmax`,
 //!   `ops::layer_norm_slow` and `ops::rms_norm_slow` have one.
 
 mod backends;
@@ -24,12 +24,14 @@ mod initial;
 mod loss;
 mod memory;
 mod model;
+mod options;
 mod variables;
 
 pub use dropout::dropout;
 pub use error::Error;
 pub use loss::Loss;
-pub use model::{CandleModel, Options};
+pub use model::CandleModel;
+pub use options::Options;
 
 /// [`kolo_ddp::Ddp`] with this binding: a candle model with a replica on every worker.
 ///

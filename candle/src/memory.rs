@@ -11,8 +11,8 @@ pub(crate) fn with_floats<R>(tensor: &Tensor, look: impl FnOnce(&[f32]) -> R) ->
     Ok(look(&storage.as_slice::<f32>()?[start..end]))
 }
 
-/// Replaces the elements of a contiguous tensor of `f32`, given in row-major order. All tensors that share its
-/// memory have them, too.
+/// Replaces the elements of a contiguous tensor of `f32`, given in row-major order. All tensors that share
+/// its memory have them, too.
 pub(crate) fn write(tensor: &Tensor, values: &[f32]) -> Result<()> {
     tensor.inplace_op1(&Write(values))
 }

@@ -5,10 +5,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use candle_nn::{VarBuilder, VarMap};
-use kolo_ddp::Selector;
 use kolo_ddp::binding::{Binding, BindingError, GradientSink, Inventory, Values, Which};
 
 use crate::backends::{Recorder, builder, giving};
+use crate::options::Options;
 use crate::variables::Variables;
 use crate::{Error, Loss};
 
@@ -26,20 +26,6 @@ impl<M: fmt::Debug> fmt::Debug for CandleModel<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CandleModel").field("module", &self.module).finish_non_exhaustive()
     }
-}
-
-/// Settings of a model in training.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Seed of the initial values of variables that the map does not have yet. Each depends on the seed and on
-    /// its name; candle itself cannot seed the CPU's random numbers.
-    pub seed: u64,
-    /// Selectors of parameters that are not trained, such as `body.*`. No gradient is computed for them.
-    /// Nothing notices a frozen variable that your program sets by itself.
-    pub freeze: Vec<Selector>,
-    /// Selectors of variables that a forward pass changes by itself, besides the `running_mean` and
-    /// `running_var` of candle-nn's batch normalization.
-    pub statistics: Vec<Selector>,
 }
 
 impl Options {
@@ -63,14 +49,14 @@ impl Options {
 }
 
 impl<M> CandleModel<M> {
-    /// Builds a model whose parameters Kolo trains: `build` gets a `VarBuilder` of `f32` on the CPU. Variables
-    /// that `vars` has keep their values; others are added to it, with values that depend on their names.
-    /// After each step `vars` has the new values, so `vars.save(…)` writes the trained model.
+    /// Builds a model whose parameters Kolo trains: `build` gets a `VarBuilder` of `f32` on the CPU.
+    /// Variables that `vars` has keep their values; others are added to it, with values that depend on their
+    /// names. After each step `vars` has the new values, so `vars.save(…)` writes the trained model.
     ///
-    /// `build` is called twice: to learn the names, and again with tensors whose gradients Kolo sees while the
-    /// backward pass computes them. Such a tensor has its own copy of the variable's values. A variable of
-    /// `vars` that the model does not get from its builder is trained, too; its gradient is handed over at the
-    /// end of the pass.
+    /// `build` is called twice: to learn the names, and again with tensors whose gradients Kolo sees while
+    /// the backward pass computes them. Such a tensor has its own copy of the variable's values. A variable
+    /// of `vars` that the model does not get from its builder is trained, too; its gradient is handed over at
+    /// the end of the pass.
     ///
     /// # Errors
     ///
@@ -106,8 +92,8 @@ impl<M> Deref for CandleModel<M> {
     }
 }
 
-/// Builds the model again, with its own variables in a map of their own. The backward passes of two clones can
-/// thus run at the same time.
+/// Builds the model again, with its own variables in a map of their own. The backward passes of two clones
+/// can thus run at the same time.
 ///
 /// # Panics
 ///
@@ -126,6 +112,11 @@ impl<M> Binding for CandleModel<M> {
 
     fn inventory(&self, which: Which) -> Result<Inventory, BindingError> {
         Ok(self.variables.inventory(which)?)
+    }
+
+    /// Called only where parameters are to be divided.
+    fn take_inventory(&mut self) -> Result<Inventory, BindingError> {
+        Err(Error::Divided.into())
     }
 
     /// candle's tensors cannot wait, so this waits for the values.

@@ -11,7 +11,7 @@ use kolo_ddp::{Kind, Layout, ParamSpec, SpanId};
 use crate::Error;
 use crate::hook::{Destination, hooked};
 use crate::memory::{with_floats, write};
-use crate::model::Options;
+use crate::options::Options;
 
 /// Names of candle-nn's batch normalization for what a forward pass changes.
 const STATISTICS: [&str; 2] = ["*running_mean", "*running_var"];
@@ -92,8 +92,8 @@ impl Variables {
         self.listed.iter().flat_map(named).collect()
     }
 
-    /// Returns variables of their own with the same values, and their map. Frozen ones, which nothing changes,
-    /// are shared.
+    /// Returns variables of their own with the same values, and their map. Frozen ones, which nothing
+    /// changes, are shared.
     pub(crate) fn copied(&self) -> Result<(Self, VarMap), Error> {
         let map = VarMap::new();
         let copy = |listed: &Listed| {

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each program of tests uses a part of it")]
 
+pub mod mlp;
+
 use candle_core::{Device, Result, Tensor};
 use candle_nn::{
     BatchNorm, Conv2d, Conv2dConfig, Linear, Module, ModuleT, VarBuilder, VarMap, batch_norm, conv2d, linear,
