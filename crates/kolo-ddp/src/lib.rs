@@ -22,7 +22,7 @@ pub use kolo_checkpoint::Warning as CheckpointWarning;
 /// Optimizers, by name or a user's own.
 pub use kolo_optim as optimizer;
 pub use kolo_optim::{
-    Element, Kind, Layout, MemoryOrder, ParamSpec, Span, SpanId, element, norm, rate, table,
+    Element, Kind, Layout, Loan, MemoryOrder, ParamSpec, Span, SpanId, element, norm, rate, table,
 };
 pub use kolo_optim::{ParamGroup, Selector, TensorClass};
 

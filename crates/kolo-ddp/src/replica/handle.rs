@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kolo_comm::{Group, Rank};
 
-use kolo_optim::{Layout, Optimizer, ParamSpec, SpanId};
+use kolo_optim::{Layout, Loan, Optimizer, ParamSpec, SpanId};
 use kolo_reduction::transform::GradientTransform;
 use kolo_reduction::{Bucket, Error};
 use kolo_step::NoiseScale;
@@ -124,8 +124,7 @@ impl Replica {
         &self.core.weights.layout
     }
 
-    /// All values of the model in the order of the layout, after all steps so far. Their address is the same
-    /// for the replica's whole life. Between two outer steps of islands they are those after the last outer
+    /// All values of the model in the order of the layout, after all steps so far. Between two outer steps of islands they are those after the last outer
     /// step; within a round of `stale`, those that this rank last received; where updates are one step late,
     /// they lack the gradient that is in flight.
     ///
@@ -152,6 +151,13 @@ impl Replica {
     /// error. Where islands synchronize rarely, the values are those of [`Replica::island`].
     pub fn latest(&mut self, id: SpanId) -> &[f32] {
         self.next_mut().latest(id)
+    }
+
+    /// Lends the values that [`Replica::latest`] returns, to be read where they lie. They never change; so if
+    /// the loan still lives when the optimizer writes that tensor, all values move to other memory, which
+    /// costs a copy. Returns `None` if the values are to be copied.
+    pub fn lend(&mut self, id: SpanId) -> Option<Loan> {
+        self.next_mut().lend(id)
     }
 
     /// Number of buckets of the last step that no caller has waited for yet; where updates are one step
@@ -242,7 +248,8 @@ impl Replica {
     pub fn keep_statistic(&mut self, id: SpanId, values: &[f32]) {
         self.next_mut().step.look_at_statistic(id, values);
         let core = &mut self.core;
-        core.weights.values[core.weights.layout.span(id).range()].copy_from_slice(values);
+        let place = core.weights.layout.span(id).range();
+        core.weights.values.of_tensor_mut(id, place).copy_from_slice(values);
     }
 
     /// Adds a warning about the job to the next report, on rank 0 only.

@@ -19,7 +19,7 @@ use crate::sharding::Sharding;
 use crate::sync::SyncTraits;
 use crate::verify::Verifier;
 use crate::warning::Warnings;
-use kolo_optim::{Layout, Optimizer, ParamSpec, SpanGroups, SpanId, Turns};
+use kolo_optim::{Layout, Loan, Optimizer, ParamSpec, SpanGroups, SpanId, Turns};
 use kolo_reduction::transform::Transforms;
 use kolo_reduction::{BucketCaps, Error};
 use kolo_sampler::equal;
@@ -239,8 +239,7 @@ impl Core {
         (0..self.ranks.servers.len()).filter(|rank| self.ranks.servers[*rank]).map(Rank).collect()
     }
 
-    /// All values of the model after all steps so far. Their address is the same for the replica's whole
-    /// life.
+    /// All values of the model after all steps so far.
     ///
     /// # Errors
     ///
@@ -258,6 +257,13 @@ impl Core {
             self.progress.failure.get_or_insert(error);
         }
         &self.weights.values[self.weights.layout.span(id).range()]
+    }
+
+    /// Lends the values of one tensor after all steps so far, as [`Core::latest`] returns them; `None` if
+    /// they are to be copied.
+    pub fn lend(&mut self, id: SpanId) -> Option<Loan> {
+        self.latest(id);
+        self.weights.lend(id)
     }
 
     /// Adds a warning about the job to the next report, on rank 0 only.

@@ -8,7 +8,7 @@ use super::overflow::Overflow;
 use super::state_share::StateShare;
 use super::undo::Undo;
 use kolo_optim::finite::are_finite;
-use kolo_optim::{Kind, Layout, Optimizer, Scope, SpanGroups, SpanId, Turns, Update};
+use kolo_optim::{FlatValues, Kind, Layout, Loan, Optimizer, Scope, SpanGroups, SpanId, Turns, Update};
 use kolo_reduction::state::{StateKind, StateName, StatePart, Visit};
 use kolo_reduction::{BLOCK, Error, Slice};
 use kolo_step::Step;
@@ -25,9 +25,8 @@ const RUN: usize = 16 * PIECE;
 /// Values of a model in flat memory, and their optimizer.
 pub struct Weights {
     pub layout: Arc<Layout>,
-    /// The values. Their address is the same for the replica's whole life: joining, recovery and loading copy
-    /// into them, so tensors of another library may lie there.
-    pub values: Vec<f32>,
+    /// The values. Tensors of another library may lie there ([`Weights::lend`]).
+    pub values: FlatValues,
     pub optimizer: Box<dyn Optimizer>,
     pub(crate) groups: SpanGroups,
     /// Tensors that each step trains.
@@ -74,8 +73,8 @@ impl Weights {
             share,
             overflow: Overflow::new(&layout, &values),
             unused: vec![false; layout.spans().len()],
+            values: FlatValues::new(layout.clone(), &values),
             layout,
-            values,
             optimizer,
             groups,
             turns,
@@ -106,6 +105,12 @@ impl Weights {
                 visit(StatePart { name: name.clone(), place, values: &mut values[state] });
             }
         }
+    }
+
+    /// Lends the values of a tensor, to be read where they lie; `None` if they are to be copied. Where the
+    /// state is divided, values arrive bucket by bucket while earlier ones are read, so all are copied.
+    pub(crate) fn lend(&mut self, id: SpanId) -> Option<Loan> {
+        if self.share.is_some() { None } else { self.values.lend(id) }
     }
 
     /// Creates the optimizer's state, as it is before the first step.
@@ -320,10 +325,10 @@ impl Weights {
             }
         };
         match &mut self.undo {
-            Some(undo) => undo.update(slice, &mut self.values, update),
+            Some(undo) => undo.update(slice, self.values.of_tensor_mut(slice.span, span.range()), update),
             None => {
                 let range = start..start + slice.elements.len();
-                update(range.clone(), &mut self.values[range]);
+                update(range.clone(), self.values.of_tensor_mut(slice.span, range));
             }
         }
     }

@@ -140,7 +140,7 @@ impl Islands {
         let rates = self.rates.iter().map(f64::to_string).collect::<Vec<_>>().join(", ");
         outer.notices.stated.set("the learning rates since the last outer step", rates);
         let layout = outer.weights.layout.clone();
-        let start = outer.weights.values.clone();
+        let start = outer.weights.values.to_vec();
         // Also on ranks that do not represent an island: its values are replaced below.
         let first_step = self.first_step_of_optimizers();
         let applied = self.own.iter_mut().try_for_each(|island| island.core.apply_outstanding());
