@@ -14,6 +14,7 @@ mod batch_norm;
 mod device;
 mod dropout;
 mod error;
+mod flat_tensor;
 mod freeze;
 mod frozen;
 mod gather;

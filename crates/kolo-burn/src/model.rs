@@ -110,6 +110,11 @@ impl<M: Module> Binding for BurnModel<M> {
         }
     }
 
+    fn release(&mut self, values: &Values) {
+        let module = self.module.take();
+        self.module = module.map(|module| tensors::release(module, &self.list, values));
+    }
+
     fn backward(&self, loss: Loss, sink: Arc<dyn GradientSink>) -> Result<(), BindingError> {
         let mut nodes = tensors::nodes::<M>(self, &self.list);
         self.uses.add_to(&mut nodes);

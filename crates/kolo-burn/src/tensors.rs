@@ -2,13 +2,14 @@
 
 use burn::backend::ExecutionError;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamMapper};
-use burn::tensor::{Bool, DType, Device, GradientCheckpointingStrategy, Int, Tensor, TensorData};
+use burn::tensor::{Bool, DType, GradientCheckpointingStrategy, Int, Tensor, TensorData};
 
 use kolo_ddp::binding::{Inventory, Values, Which};
 use kolo_ddp::element::{integers, of_integers};
 use kolo_ddp::{Element, Kind, MemoryOrder, ParamSpec};
 
 use crate::Error;
+use crate::flat_tensor::{axes, copied, newest};
 use crate::hook::{Nodes, node_of, order_of};
 use crate::tensor_list::{Retie, TensorList, Ties};
 
@@ -136,21 +137,6 @@ fn is_among(kind: Kind, which: Which) -> bool {
     }
 }
 
-/// Returns the axes of a tensor in memory, outermost first.
-fn axes<const D: usize>(order: &MemoryOrder) -> [usize; D] {
-    order.axes(D).try_into().expect("as many axes as the tensor has")
-}
-
-/// Creates a tensor of this shape from its elements in memory order.
-pub(crate) fn tensor<const D: usize>(values: Vec<f32>, spec: &ParamSpec, device: &Device) -> Tensor<D> {
-    if spec.order.is_row_major() {
-        return Tensor::from_data(TensorData::new(values, spec.shape.clone()), device);
-    }
-    let in_memory = axes::<D>(&spec.order).map(|axis| spec.shape[axis]);
-    let back: [usize; D] = spec.order.inverse_axes(D).try_into().expect("as many axes as the tensor has");
-    Tensor::from_data(TensorData::new(values, in_memory), device).permute(back)
-}
-
 /// Returns the graph nodes of all trained parameters, which are new after every write.
 pub(crate) fn nodes<M: Module>(module: &M, list: &TensorList) -> Nodes {
     struct Find<'a> {
@@ -213,11 +199,18 @@ pub(crate) fn copy_with_own_leaves<M: Module>(module: &M, list: &TensorList) -> 
 
 /// Writes new values into the module. Trained parameters take theirs on first use, all others at once.
 pub(crate) fn write<M: Module>(module: M, which: Which, list: &TensorList, values: &Values) -> M {
-    module.map(&mut Write { which, list, values, next: 0, next_other: 0, ties: Ties::default() })
+    let is_written = move |kind| is_among(kind, which);
+    module.map(&mut Write { is_written, list, values, next: 0, next_other: 0, ties: Ties::default() })
 }
 
-struct Write<'a> {
-    which: Which,
+/// Drops the tensors of trained parameters; each takes new values on first use.
+pub(crate) fn release<M: Module>(module: M, list: &TensorList, values: &Values) -> M {
+    let is_written = Kind::is_trained;
+    module.map(&mut Write { is_written, list, values, next: 0, next_other: 0, ties: Ties::default() })
+}
+
+struct Write<'a, F> {
+    is_written: F,
     list: &'a TensorList,
     values: &'a Values,
     next: usize,
@@ -225,38 +218,37 @@ struct Write<'a> {
     ties: Ties,
 }
 
-impl Write<'_> {
+impl<F: Fn(Kind) -> bool> Write<'_, F> {
     /// Returns the new values of the next tensor of integers or truth values, if it is written.
     fn next_other(&mut self) -> Option<Vec<f32>> {
         let id = self.list.other(self.next_other).1;
         self.next_other += 1;
-        is_among(Kind::Frozen, self.which).then(|| self.values.of(id).wait())
+        (self.is_written)(Kind::Frozen).then(|| self.values.of(id).wait())
     }
 }
 
-impl ModuleMapper for Write<'_> {
+impl<F: Fn(Kind) -> bool> ModuleMapper for Write<'_, F> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let listed = &self.list.listed()[self.next];
         self.next += 1;
         let id = listed.span;
         // A divided parameter is gathered when it is used.
-        if !is_among(listed.kind, self.which) || self.values.divided(id).is_some() {
+        if !(self.is_written)(listed.kind) || self.values.divided(id).is_some() {
             return param;
         }
-        let (spec, newest) = (self.values.layout().span(id).spec.clone(), self.values.of(id));
-        let tensor = move |device: &Device| tensor::<D>(newest.wait(), &spec, device);
+        let (spec, values) = (self.values.layout().span(id).spec.clone(), self.values.of(id));
         if let Some(first) = self.ties.first(listed) {
             return first;
         }
         if !listed.kind.is_trained() {
-            let new = param.map(|old| tensor(&old.device()));
+            let new = param.map(|old| copied(values.wait(), &spec, &old.device()));
             self.ties.keep(listed, self.list, &new);
             return new;
         }
         let (in_memory, device) = (param.lazy_shape(), param.lazy_device());
         let new = Param::uninitialized(
             param.id,
-            move |device, trained| tensor(device).set_require_grad(trained),
+            move |device, trained| newest(values, &spec, device).set_require_grad(trained),
             device,
             true,
             in_memory,

@@ -6,7 +6,7 @@ use kolo_ddp::{Element, Kind, ParamSpec};
 
 use crate::hook::order_of;
 use crate::tensor_list::{TensorList, Ties};
-use crate::tensors;
+use crate::{flat_tensor, tensors};
 
 /// Replaces the values of a module before it is trained. For each tensor, in the module's order, calls
 /// `values` with path (such as `layer1.0.conv1.weight`), shape and element type. The result is in row-major
@@ -92,7 +92,9 @@ where
         let order = order_of(old);
         let values = order.row_major_indices(&shape).map(|index| values[index]).collect();
         let spec = ParamSpec { order, ..ParamSpec::new(name, shape, Kind::Frozen) };
-        param.map(|old| tensors::tensor(values, &spec, &old.device()).set_require_grad(old.is_require_grad()))
+        param.map(|old| {
+            flat_tensor::copied(values, &spec, &old.device()).set_require_grad(old.is_require_grad())
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use crate::replica::Replica;
 use crate::shard_pass::lock;
 use kolo_optim::{Layout, ParamSpec, SpanId};
 pub use kolo_reduction::BindingError;
-use kolo_values::DividedValues;
+use kolo_values::{DividedValues, Loan};
 
 /// A model of some tensor library, as data parallelism needs it.
 ///
@@ -42,6 +42,11 @@ pub trait Binding {
     /// if the library can make a parameter wait, at their next use. In the second case the forward pass
     /// begins while later layers' gradients are in flight.
     fn write(&mut self, which: Which, values: &Values);
+
+    /// Gives up the values of trained parameters, before a step changes them: each takes those of `values` at
+    /// its next use. A binding does this if its parameters may lie in the replica's memory
+    /// ([`SpanValues::lend`]); in a step that finds them there, all values move to other memory.
+    fn release(&mut self, _values: &Values) {}
 
     /// Runs the backward pass of `loss` and hands each contribution to the gradient of a trained parameter
     /// to `sink`, best as soon as it has been computed. `sink` has no effect after that.
@@ -227,6 +232,16 @@ impl SpanValues {
         match &self.values.source {
             Source::Newest { replica, .. } => lock(replica).latest(self.span).to_vec(),
             Source::Copied(values) => values[self.values.layout.span(self.span).range()].to_vec(),
+        }
+    }
+
+    /// Waits for the values, and lends them where they lie ([`Replica::lend`]). Returns `None` if they are to
+    /// be copied ([`SpanValues::wait`]). Must not be called while
+    /// [`Ddp::with_replica`](crate::Ddp::with_replica) uses the replica.
+    pub fn lend(&self) -> Option<Loan> {
+        match &self.values.source {
+            Source::Newest { replica, .. } => lock(replica).lend(self.span),
+            Source::Copied(_) => None,
         }
     }
 }

@@ -25,6 +25,7 @@ pub use kolo_optim::{
     Element, Kind, Layout, MemoryOrder, ParamSpec, Span, SpanId, element, norm, rate, table,
 };
 pub use kolo_optim::{ParamGroup, Selector, TensorClass};
+pub use kolo_values::Loan;
 
 pub use ddp::Ddp;
 /// Buckets, reductions and gradient transforms.

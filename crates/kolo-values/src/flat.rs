@@ -1,15 +1,20 @@
 //! Flat memory that other ranks may read while nothing changes it.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
+use kolo_optim::SpanId;
+
+use crate::lendable::{LendableValues, Loan};
 use crate::region::Region;
 
-/// Values of a model in flat memory. Their address is the same whether they are published or not.
+/// Values of a model in flat memory.
 pub enum FlatValues {
     /// All values.
     Whole(Vec<f32>),
+    /// All values, of which tensors of another library may show single ones where they lie.
+    Lendable(LendableValues),
     /// Values of which this rank has some, and which may change.
     Own(Region),
     /// The same while other ranks may read them, which do not change.
@@ -24,6 +29,28 @@ impl fmt::Debug for FlatValues {
 }
 
 impl FlatValues {
+    /// Lends the values of a tensor, to be read where they lie; `None` if they are to be copied. Where the
+    /// state is divided, values arrive bucket by bucket while earlier ones are read, so all are copied.
+    pub fn lend(&mut self, id: SpanId) -> Option<Loan> {
+        match self {
+            FlatValues::Lendable(values) => values.lend(id),
+            _ => None,
+        }
+    }
+
+    /// Returns a part of one tensor's values, to be changed: those of `range`, which is a range of flat
+    /// memory.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the tensor does not hold the whole range, or if the values are published.
+    pub fn of_tensor_mut(&mut self, id: SpanId, range: Range<usize>) -> &mut [f32] {
+        match self {
+            FlatValues::Lendable(values) => values.of_tensor_mut(id, range),
+            other => &mut other[range],
+        }
+    }
+
     /// Stops changes, and returns the values for readers; `None` if this rank has all.
     pub(crate) fn publish(&mut self) -> Option<Arc<Region>> {
         match std::mem::replace(self, FlatValues::Whole(Vec::new())) {
@@ -32,7 +59,7 @@ impl FlatValues {
         }
         match self {
             FlatValues::Published(values) => Some(values.clone()),
-            FlatValues::Whole(_) | FlatValues::Own(_) => None,
+            _ => None,
         }
     }
 
@@ -58,6 +85,7 @@ impl Deref for FlatValues {
     fn deref(&self) -> &[f32] {
         match self {
             FlatValues::Whole(values) => values,
+            FlatValues::Lendable(values) => values,
             FlatValues::Own(values) => values,
             FlatValues::Published(values) => values,
         }
@@ -71,6 +99,7 @@ impl DerefMut for FlatValues {
     fn deref_mut(&mut self) -> &mut [f32] {
         match self {
             FlatValues::Whole(values) => values,
+            FlatValues::Lendable(values) => values,
             FlatValues::Own(values) => values,
             FlatValues::Published(_) => panic!("published values do not change"),
         }

@@ -13,10 +13,13 @@ mod ahead;
 pub mod drift;
 pub mod fingerprints;
 mod flat;
+mod flat_memory;
 mod gather;
+mod lendable;
 mod region;
 mod serving;
 
 pub use flat::FlatValues;
 pub use gather::DividedValues;
+pub use lendable::{LendableValues, Loan};
 pub use region::Region;

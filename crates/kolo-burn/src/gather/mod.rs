@@ -29,9 +29,9 @@ use kolo_ddp::{MemoryOrder, ParamSpec, SpanId};
 pub(crate) use self::block::in_block;
 use self::graph::Gather;
 pub(crate) use self::taking::take_inventory;
+use crate::flat_tensor;
 use crate::hook::{Nodes, id_of};
 use crate::tensor_list::{Retie, TensorList, Ties};
-use crate::tensors;
 
 /// Nodes of all uses since the last step.
 #[derive(Clone, Default)]
@@ -152,7 +152,7 @@ impl fmt::Debug for Source {
 impl Source {
     /// Gathers the values on a device without autodiff.
     fn gather<const D: usize>(&self, device: &Device) -> Tensor<D> {
-        tensors::tensor(self.0.values.gather(), &self.0.spec, device)
+        flat_tensor::copied(self.0.values.gather(), &self.0.spec, device)
     }
 }
 

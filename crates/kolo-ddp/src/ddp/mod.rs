@@ -269,7 +269,9 @@ impl<B: Binding> Ddp<B> {
     /// If a reduction fails while the next forward pass waits for it, that parameter stays as it was, and
     /// the next call of `step` returns the error.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
-        let report = self.with_replica(|replica| replica.step(learning_rate))?;
+        self.model.wait_for_values();
+        self.model.release(&self.newest_values());
+        let report = lock(&self.replica).step(learning_rate)?;
         if report.change == Change::Regrouped || report.shards_changed {
             self.follow_replica();
         }
@@ -346,10 +348,13 @@ impl<B: Binding> Ddp<B> {
 
     fn write(&mut self, which: Which) {
         self.island = lock(&self.replica).island();
+        self.model.write(which, &self.newest_values());
+    }
+
+    fn newest_values(&self) -> Values {
         let divided = lock(&self.replica).core.weights.divided.clone();
         let source = Source::Newest { replica: self.replica.clone(), divided };
-        let values = Values { layout: self.layout.clone(), source };
-        self.model.write(which, &values);
+        Values { layout: self.layout.clone(), source }
     }
 }
 

@@ -13,6 +13,7 @@ use kolo_reduction::{Bucket, Error};
 use kolo_step::NoiseScale;
 use kolo_sync::sync::mode::{Made, Mode, Standing};
 use kolo_sync::{Config, Core, Warning, assignment, sync};
+use kolo_values::Loan;
 
 /// One rank's copy of the model, trained together with those of the other ranks.
 ///
@@ -124,10 +125,9 @@ impl Replica {
         &self.core.weights.layout
     }
 
-    /// All values of the model in the order of the layout, after all steps so far. Their address is the same
-    /// for the replica's whole life. Between two outer steps of islands they are those after the last outer
-    /// step; within a round of `stale`, those that this rank last received; where updates are one step late,
-    /// they lack the gradient that is in flight. Where values are divided ([`Config::sharding`]) it is a
+    /// All values of the model in the order of the layout, after all steps so far. Between two outer steps of
+    /// islands they are those after the last outer step; within a round of `stale`, those that this rank last
+    /// received; where updates are one step late, they lack the gradient that is in flight. Where values are divided ([`Config::sharding`]) it is a
     /// collective, which gathers them all; [`Replica::tensor`] gathers one.
     ///
     /// # Errors
@@ -163,6 +163,13 @@ impl Replica {
     /// The last step's reduction failed, or an owner died, left or did not answer (naming the rank).
     pub fn tensor(&mut self, id: SpanId) -> Result<&[f32], Error> {
         self.core.tensor(id)
+    }
+
+    /// Lends the values that [`Replica::latest`] returns, to be read where they lie. They never change; so if
+    /// the loan still lives when the optimizer writes that tensor, all values move to other memory, which
+    /// costs a copy. Returns `None` if the values are to be copied.
+    pub fn lend(&mut self, id: SpanId) -> Option<Loan> {
+        self.next_mut().lend(id)
     }
 
     /// Number of buckets of the last step that no caller has waited for yet; where updates are one step
@@ -253,7 +260,8 @@ impl Replica {
     pub fn keep_statistic(&mut self, id: SpanId, values: &[f32]) {
         self.next_mut().step.look_at_statistic(id, values);
         let core = &mut self.core;
-        core.weights.values[core.weights.layout.span(id).range()].copy_from_slice(values);
+        let place = core.weights.layout.span(id).range();
+        core.weights.values.of_tensor_mut(id, place).copy_from_slice(values);
     }
 
     /// Adds a warning about the job to the next report, on rank 0 only.

@@ -24,6 +24,7 @@ use kolo_reduction::transform::Transforms;
 use kolo_reduction::{BucketCaps, Error};
 use kolo_sampler::equal;
 use kolo_step::{LastStep, LossScaler, MembershipObserver, NoiseProbe, Step};
+use kolo_values::Loan;
 
 /// One rank's share of a model that is trained by steps over all ranks of a group.
 pub struct Core {
@@ -247,8 +248,8 @@ impl Core {
         (0..self.ranks.servers.len()).filter(|rank| self.ranks.servers[*rank]).map(Rank).collect()
     }
 
-    /// All values of the model after all steps so far. Their address is the same for the replica's whole
-    /// life, unless values are divided: then it is a collective, which gathers them all.
+    /// All values of the model after all steps so far. Where values are divided it is a collective, which
+    /// gathers them all.
     ///
     /// # Errors
     ///
@@ -274,6 +275,16 @@ impl Core {
             return &self.weights.gathered;
         }
         &self.weights.values[self.weights.layout.span(id).range()]
+    }
+
+    /// Lends the values of one tensor after all steps so far, as [`Core::latest`] returns them; `None` if
+    /// they are to be copied.
+    pub fn lend(&mut self, id: SpanId) -> Option<Loan> {
+        if self.weights.share.is_some() {
+            return None;
+        }
+        self.latest(id);
+        self.weights.values.lend(id)
     }
 
     /// Adds a warning about the job to the next report, on rank 0 only.

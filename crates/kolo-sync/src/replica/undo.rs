@@ -57,7 +57,7 @@ impl Undo {
         Undo { other: vec![0.0; layout.len()], states: vec![State::Old; blocks.len()], first, blocks }
     }
 
-    /// Runs `update` on the elements of a slice that are not updated yet.
+    /// Runs `update` on the elements of a slice that are not updated yet; `values` are those of its tensor.
     pub(crate) fn update(
         &mut self,
         slice: &Slice,
@@ -68,21 +68,26 @@ impl Undo {
         if blocks.is_empty() {
             return;
         }
+        // Start of the tensor in flat memory.
+        let start = self.blocks[self.first[slice.span.0]].start;
+        let within = |range: &Range<usize>| range.start - start..range.end - start;
         if self.states[blocks.clone()].iter().all(|state| *state == State::Old) {
             let range = self.blocks[blocks.start].start..self.blocks[blocks.end - 1].end;
-            self.other[range.clone()].copy_from_slice(&values[range.clone()]);
-            update(range.clone(), &mut values[range]);
+            let values = &mut values[within(&range)];
+            self.other[range.clone()].copy_from_slice(values);
+            update(range, values);
             self.states[blocks].fill(State::Updated);
             return;
         }
         for block in blocks {
             let range = self.blocks[block].clone();
+            let values = &mut values[within(&range)];
             match self.states[block] {
                 State::Old => {
-                    self.other[range.clone()].copy_from_slice(&values[range.clone()]);
-                    update(range.clone(), &mut values[range]);
+                    self.other[range.clone()].copy_from_slice(values);
+                    update(range, values);
                 }
-                State::Reverted => self.other[range.clone()].swap_with_slice(&mut values[range]),
+                State::Reverted => self.other[range].swap_with_slice(values),
                 State::Updated => {}
             }
             self.states[block] = State::Updated;
@@ -147,16 +152,19 @@ mod tests {
             values.iter_mut().for_each(|value| *value *= 2.0);
         };
         let (mut undo, mut values) = (Undo::new(&layout), start.clone());
-        undo.update(&slice(1, BLOCK..2 * BLOCK), &mut values, &mut update);
-        undo.update(&slice(2, 0..0), &mut values, &mut update);
+        let mut step = |undo: &mut Undo, values: &mut [f32], slice: Slice| {
+            undo.update(&slice, &mut values[layout.span(slice.span).range()], &mut update);
+        };
+        step(&mut undo, &mut values, slice(1, BLOCK..2 * BLOCK));
+        step(&mut undo, &mut values, slice(2, 0..0));
         undo.revert(&mut values);
         assert_eq!(values, start);
         // A second failure, after part of the step has been repeated with other slices.
-        undo.update(&slice(1, 0..2 * BLOCK), &mut values, &mut update);
+        step(&mut undo, &mut values, slice(1, 0..2 * BLOCK));
         undo.revert(&mut values);
         assert_eq!(values, start);
-        undo.update(&slice(0, 0..10), &mut values, &mut update);
-        undo.update(&slice(1, 0..2 * BLOCK + 3), &mut values, &mut update);
+        step(&mut undo, &mut values, slice(0, 0..10));
+        step(&mut undo, &mut values, slice(1, 0..2 * BLOCK + 3));
         undo.commit();
         let doubled: Vec<f32> = start.iter().map(|x| 2.0 * x).collect();
         assert_eq!(values, doubled);

@@ -12,7 +12,7 @@ use kolo_optim::{Kind, Layout, Optimizer, Scope, SpanGroups, SpanId, Turns, Upda
 use kolo_reduction::state::{StateKind, StateName, StatePart, Visit};
 use kolo_reduction::{BLOCK, Error, Slice};
 use kolo_step::Step;
-use kolo_values::{DividedValues, FlatValues};
+use kolo_values::{DividedValues, FlatValues, LendableValues};
 
 /// Elements per optimizer call. A sum that is added when it is read is added one such piece at a time, just
 /// before the call: pieces are so short that adding one overlaps with stepping another. With 16,384 (64 KiB)
@@ -26,8 +26,7 @@ const RUN: usize = 16 * PIECE;
 /// Values of a model in flat memory, and their optimizer.
 pub struct Weights {
     pub layout: Arc<Layout>,
-    /// The values. Their address is the same for the replica's whole life: joining, recovery and loading copy
-    /// into them, so tensors of another library may lie there.
+    /// The values. Tensors of another library may lie there ([`FlatValues::lend`]).
     pub values: FlatValues,
     /// Division of the values; `None` if this rank has all of them.
     pub divided: Option<Arc<DividedValues>>,
@@ -75,12 +74,17 @@ impl Weights {
         turns: Turns,
         share: Option<StateShare>,
     ) -> Self {
+        let overflow = Overflow::new(&layout, &values);
+        let values = match share {
+            Some(_) => FlatValues::Whole(values),
+            None => FlatValues::Lendable(LendableValues::new(layout.clone(), &values)),
+        };
         Weights {
             share,
-            overflow: Overflow::new(&layout, &values),
+            overflow,
             unused: vec![false; layout.spans().len()],
+            values,
             layout,
-            values: FlatValues::Whole(values),
             divided: None,
             gathered: Vec::new(),
             optimizer,
@@ -357,10 +361,10 @@ impl Weights {
             }
         };
         match &mut self.undo {
-            Some(undo) => undo.update(slice, &mut self.values, update),
+            Some(undo) => undo.update(slice, self.values.of_tensor_mut(slice.span, span.range()), update),
             None => {
                 let range = start..start + slice.elements.len();
-                update(range.clone(), &mut self.values[range]);
+                update(range.clone(), self.values.of_tensor_mut(slice.span, range));
             }
         }
     }
