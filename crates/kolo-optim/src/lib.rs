@@ -42,6 +42,7 @@ pub mod rate;
 mod rule;
 mod settings;
 mod sgd;
+mod store;
 pub mod table;
 mod trust_ratio;
 mod vectorized;
@@ -59,6 +60,10 @@ pub use memory_order::MemoryOrder;
 pub use muon::Muon;
 pub use optimizer::{Optimizer, Scope, Update, UsualRates};
 pub use sgd::Sgd;
+pub use store::{
+    StateStore, StatelessRule, StoreFailure, VisitRun, check_store, find_in_state, state_is_finite, state_names,
+    visit_state,
+};
 pub use table::{ChoiceError, Settings};
 pub use vectorized::vectorized;
 

@@ -6,6 +6,7 @@ use std::ops::Range;
 use crate::groups::{GroupError, GroupSettings};
 use crate::layout::Layout;
 use crate::settings::Settings;
+use crate::store::{StateStore, StatelessRule};
 
 /// Part of a tensor that a rule has to see at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,14 @@ pub struct Update<'a> {
     pub decay: bool,
     /// Index of the tensor's group in the argument of [`Optimizer::set_groups`]; 0 if there are no groups.
     pub group: usize,
+}
+
+impl Update<'_> {
+    /// Returns the same update, for a call within one that still needs it.
+    pub fn reborrow(&mut self) -> Update<'_> {
+        let Update { ref range, ref mut parameters, gradient, scale, decay, group } = *self;
+        Update { range: range.clone(), parameters, gradient, scale, decay, group }
+    }
 }
 
 /// Learning rates that an optimizer is used with: bounds so wide that they exclude mistakes but no deliberate
@@ -142,8 +151,20 @@ pub trait Optimizer: Send + 'static {
     fn update(&mut self, update: Update<'_>);
 
     /// Returns the state: names, each with one value per element of flat memory. Together with the step
-    /// number, this is all that a checkpoint or a worker that joins later needs.
+    /// number, this is all that a checkpoint or a worker that joins later needs. Empty if the state is in a
+    /// [`store`](Optimizer::store); [`visit_state`](crate::visit_state) visits it wherever it lies.
     fn state(&mut self) -> Vec<(&'static str, &mut [f32])>;
+
+    /// Returns the rule apart from its state, for a caller that holds the state, such as a file. `None`, the
+    /// default, if this optimizer can only hold it in memory of its own.
+    fn rule(&mut self) -> Option<&mut dyn StatelessRule> {
+        None
+    }
+
+    /// Returns the store of the state, if it is not in this optimizer's memory.
+    fn store(&mut self) -> Option<&mut dyn StateStore> {
+        None
+    }
 }
 
 impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
@@ -185,5 +206,13 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 
     fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
         (**self).state()
+    }
+
+    fn rule(&mut self) -> Option<&mut dyn StatelessRule> {
+        (**self).rule()
+    }
+
+    fn store(&mut self) -> Option<&mut dyn StateStore> {
+        (**self).store()
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod core;
 mod handover;
 mod joining;
 pub(crate) mod notes;
+mod offload;
 mod overflow;
 pub(crate) mod report;
 mod saved;

@@ -16,6 +16,7 @@ impl Core {
             return Err(error);
         }
         self.weights.overflow.refuse()?;
+        self.check_store()?;
         if self.handover.lacks_values {
             return Err(Error::Lost);
         }
@@ -75,7 +76,7 @@ impl Core {
             return self.step.ended().map_or(Ok(()), |done| self.complete(done));
         }
         let start = Instant::now();
-        self.weights.apply_bucket(bucket, &mut self.step)?;
+        self.apply_bucket(bucket)?;
         self.step.updated(bucket, start);
         self.step.ended().map_or(Ok(()), |done| self.complete(done))
     }
@@ -86,7 +87,7 @@ impl Core {
         for bucket in self.step.order() {
             self.step.wait(bucket)?;
             let start = Instant::now();
-            self.weights.apply_bucket(bucket, &mut self.step)?;
+            self.apply_bucket(bucket)?;
             self.step.updated(bucket, start);
             self.step.gather(bucket, &mut self.weights.values)?;
         }
