@@ -15,6 +15,10 @@ use crate::state_file::StateFile;
 /// Values that are read ahead, and as many that are on their way to the file, at most: 4 MiB each. A larger
 /// record is read when it is needed.
 const AHEAD: usize = 1 << 20;
+
+/// Bytes of memory for records that are read ahead or written behind, at most; besides one record.
+pub const BUFFERS: usize = 2 * AHEAD * size_of::<f32>();
+
 /// Most arrays of state.
 pub(crate) const MOST_ARRAYS: usize = 8;
 
@@ -120,6 +124,9 @@ impl FileStore {
         if let Some(before) = self.put_back() {
             self.following[before] = Some(record);
         }
+        if self.failure.is_some() {
+            return;
+        }
         // A step in another order: what was read ahead of this record is not needed soon.
         match self.ahead.iter().position(|ahead| ahead.record == record) {
             Some(place) => (0..place).for_each(|_| self.forget_first()),
@@ -196,6 +203,10 @@ impl FileStore {
     }
 
     fn receive(&mut self, Answer { ticket, is_write, buffer, result }: Answer) {
+        // After a failure nothing counts what is still on its way.
+        if self.failure.is_some() {
+            return;
+        }
         if let Err(failure) = result {
             return self.fail(failure);
         }

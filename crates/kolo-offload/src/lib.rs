@@ -18,4 +18,5 @@ mod state_file;
 #[cfg(test)]
 mod tests;
 
+pub use file_store::BUFFERS;
 pub use offloaded::{OffloadError, Offloaded};

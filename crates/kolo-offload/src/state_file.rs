@@ -27,7 +27,9 @@ impl StateFile {
         let fail = |problem: String| StoreFailure { problem: format!("{}: {problem}", folder.display()) };
         let file = tempfile::tempfile_in(folder).map_err(|error| {
             fail(match error.kind() {
-                ErrorKind::NotFound => "the folder for the optimizer's state does not exist; create it".into(),
+                ErrorKind::NotFound => {
+                    "the folder for the optimizer's state does not exist; create it".into()
+                }
                 ErrorKind::NotADirectory => "this is no folder; give one for the optimizer's state".into(),
                 ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
                     format!("cannot create a file for the optimizer's state ({error}); give another folder")

@@ -23,7 +23,8 @@ fn layout() -> Layout {
 }
 
 fn number(seed: u64, element: usize) -> f32 {
-    let hash = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (element as u64).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    let hash =
+        (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (element as u64).wrapping_mul(0xd6e8_feb8_6659_fd93);
     ((hash >> 40) as f32 / (1 << 24) as f32) - 0.5
 }
 
@@ -105,7 +106,10 @@ fn every_optimizer_has_the_bits_of_the_one_in_memory() {
             // What a visit changes is kept, as when a checkpoint is loaded.
             for optimizer in [&mut plain as &mut dyn Optimizer, &mut offloaded] {
                 visit_state(optimizer, &mut |_, start, values| {
-                    values.iter_mut().enumerate().for_each(|(at, value)| *value = number(5, start + at).abs());
+                    values
+                        .iter_mut()
+                        .enumerate()
+                        .for_each(|(at, value)| *value = number(5, start + at).abs());
                 });
             }
             train(&mut plain, &layout, &mut expected, 4..6);
@@ -187,5 +191,8 @@ fn a_missing_folder_is_a_failure_of_the_store() {
     let mut offloaded = Offloaded::new(sgd, "/nowhere/at/all".as_ref()).unwrap();
     offloaded.init(&layout());
     let problem = check_store(&mut offloaded).unwrap_err().problem;
-    assert!(problem.starts_with("/nowhere/at/all: the folder for the optimizer's state does not exist"), "{problem}");
+    assert!(
+        problem.starts_with("/nowhere/at/all: the folder for the optimizer's state does not exist"),
+        "{problem}"
+    );
 }

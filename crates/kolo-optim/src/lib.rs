@@ -61,8 +61,8 @@ pub use muon::Muon;
 pub use optimizer::{Optimizer, Scope, Update, UsualRates};
 pub use sgd::Sgd;
 pub use store::{
-    StateStore, StatelessRule, StoreFailure, VisitRun, check_store, find_in_state, state_is_finite, state_names,
-    visit_state,
+    StateStore, StatelessRule, StoreFailure, VisitRun, check_store, find_in_state, state_is_finite,
+    state_names, visit_state,
 };
 pub use table::{ChoiceError, Settings};
 pub use vectorized::vectorized;

@@ -8,8 +8,8 @@ use kolo_comm::schedule::words::{self, counted};
 
 use crate::origin::Origin;
 use crate::shard_loss::ShardLoss;
-use kolo_optim::{GroupError, StoreFailure};
 use kolo_optim::table::ChoiceError;
+use kolo_optim::{GroupError, StoreFailure};
 
 /// An error of a binding. Any error becomes one by `?`; `Ddp` returns it as [`Error::Binding`].
 pub type BindingError = Box<dyn std::error::Error + Send + Sync>;

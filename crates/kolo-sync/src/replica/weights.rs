@@ -9,8 +9,8 @@ use super::state_share::StateShare;
 use super::undo::Undo;
 use kolo_optim::finite::are_finite;
 use kolo_optim::{
-    Kind, Layout, Optimizer, Scope, SpanGroups, SpanId, Turns, Update, find_in_state, state_is_finite, state_names,
-    visit_state,
+    Kind, Layout, Optimizer, Scope, SpanGroups, SpanId, Turns, Update, find_in_state, state_is_finite,
+    state_names, visit_state,
 };
 use kolo_reduction::state::{StateKind, StateName, StatePart, Visit};
 use kolo_reduction::{BLOCK, Error, Slice};
