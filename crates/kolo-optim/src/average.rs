@@ -6,7 +6,8 @@ use crate::groups::{GroupError, GroupSettings};
 use crate::layout::Layout;
 use crate::optimizer::{Optimizer, Scope, Update, UsualRates};
 use crate::settings::Settings;
-use crate::store::{StatelessRule, visit_state};
+use crate::state::visit_state;
+use crate::store::StatelessRule;
 
 /// Name of the state that an [`Averaged`] optimizer adds: for each element of flat memory, its average minus
 /// its value.

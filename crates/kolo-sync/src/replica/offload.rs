@@ -1,6 +1,5 @@
 //! The optimizer's state in a file, where the job wants that.
 
-use super::core::Core;
 use crate::config::Config;
 use kolo_comm::Rank;
 use kolo_offload::Offloaded;
@@ -32,26 +31,4 @@ pub(super) fn placed(
 /// [`Error::Offload`].
 pub(super) fn check(optimizer: &mut dyn Optimizer, rank: Rank) -> Result<(), Error> {
     check_store(optimizer).map_err(|failure| Error::Offload { rank, failure })
-}
-
-impl Core {
-    /// Returns an error if the optimizer's state, which is in a file, is lost. Whoever has visited the state
-    /// calls it before the values go elsewhere.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Offload`].
-    pub fn check_store(&mut self) -> Result<(), Error> {
-        check(&mut *self.weights.optimizer, self.ranks.group.rank())
-    }
-
-    /// Applies a bucket that is back, as far as this rank steps it.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank), or [`Error::Offload`].
-    pub(super) fn apply_bucket(&mut self, bucket: usize) -> Result<(), Error> {
-        self.weights.apply_bucket(bucket, &mut self.step)?;
-        self.check_store()
-    }
 }

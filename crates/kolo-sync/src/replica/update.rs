@@ -5,6 +5,7 @@
 use std::time::Instant;
 
 use super::core::Core;
+use super::offload;
 use kolo_optim::{Scope, SpanId};
 use kolo_reduction::Error;
 use kolo_step::LastStep;
@@ -141,5 +142,25 @@ impl Core {
         self.transforms.end_step();
         self.step.end_uses();
         self.progress.last = Some(done);
+    }
+
+    /// Returns an error if the optimizer's state, which is in a file, is lost. Whoever has visited the state
+    /// calls it before the values go elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Offload`].
+    pub fn check_store(&mut self) -> Result<(), Error> {
+        offload::check(&mut *self.weights.optimizer, self.ranks.group.rank())
+    }
+
+    /// Applies a bucket that is back, as far as this rank steps it.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank), or [`Error::Offload`].
+    pub(super) fn apply_bucket(&mut self, bucket: usize) -> Result<(), Error> {
+        self.weights.apply_bucket(bucket, &mut self.step)?;
+        self.check_store()
     }
 }
