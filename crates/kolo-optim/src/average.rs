@@ -6,6 +6,8 @@ use crate::groups::{GroupError, GroupSettings};
 use crate::layout::Layout;
 use crate::optimizer::{Optimizer, Scope, Update, UsualRates};
 use crate::settings::Settings;
+use crate::state::visit_state;
+use crate::store::StatelessRule;
 
 /// Name of the state that an [`Averaged`] optimizer adds: for each element of flat memory, its average minus
 /// its value.
@@ -78,16 +80,12 @@ impl<O: Optimizer> Optimizer for Averaged<O> {
         self.now = self.decay.min(most) as f32;
     }
 
-    fn update(&mut self, update: Update<'_>) {
-        let Update { range, parameters, gradient, scale, decay, group } = update;
+    fn update(&mut self, mut update: Update<'_>) {
         self.before.clear();
-        self.before.extend_from_slice(parameters);
-        let offset = &mut self.offset[range.clone()];
-        self.optimizer.update(Update { range, parameters: &mut *parameters, gradient, scale, decay, group });
-        for ((offset, before), after) in offset.iter_mut().zip(&self.before).zip(parameters.iter()) {
-            // d · average + (1 − d) · weight, minus the weight.
-            *offset = self.now * (*offset + (before - after));
-        }
+        self.before.extend_from_slice(update.parameters);
+        let range = update.range.clone();
+        self.optimizer.update(update.reborrow());
+        follow(&mut self.offset[range], &self.before, update.parameters, self.now);
     }
 
     fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
@@ -95,12 +93,57 @@ impl<O: Optimizer> Optimizer for Averaged<O> {
         state.push((AVERAGE_OFFSET, &mut self.offset));
         state
     }
+
+    fn rule(&mut self) -> Option<&mut dyn StatelessRule> {
+        match self.optimizer.rule() {
+            Some(_) => Some(self),
+            None => None,
+        }
+    }
+}
+
+impl<O: Optimizer> Averaged<O> {
+    fn inner(&mut self) -> &mut dyn StatelessRule {
+        self.optimizer.rule().unwrap_or_else(|| unreachable!("`rule` returns an average only with a rule"))
+    }
+}
+
+impl<O: Optimizer> StatelessRule for Averaged<O> {
+    fn arrays(&mut self) -> Vec<&'static str> {
+        self.inner().arrays().into_iter().chain([AVERAGE_OFFSET]).collect()
+    }
+
+    fn init_stateless(&mut self, layout: &Layout) {
+        self.inner().init_stateless(layout);
+        self.offset = Vec::new();
+    }
+
+    fn update_with(&mut self, mut update: Update<'_>, state: &mut [&mut [f32]]) {
+        self.before.clear();
+        self.before.extend_from_slice(update.parameters);
+        let Some((offset, of_rule)) = state.split_last_mut() else { return };
+        self.inner().update_with(update.reborrow(), of_rule);
+        follow(offset, &self.before, update.parameters, self.now);
+    }
+}
+
+/// Moves averages after an update: d · average + (1 − d) · weight, minus the weight.
+fn follow(offset: &mut [f32], before: &[f32], after: &[f32], d: f32) {
+    for ((offset, before), after) in offset.iter_mut().zip(before).zip(after) {
+        *offset = d * (*offset + (before - after));
+    }
 }
 
 /// Returns the averages of the weights in flat memory; `None` if the optimizer keeps none.
 pub fn averages(optimizer: &mut dyn Optimizer, weights: &[f32]) -> Option<Vec<f32>> {
-    let (_, offset) = optimizer.state().into_iter().find(|(name, _)| *name == AVERAGE_OFFSET)?;
-    Some(weights.iter().zip(offset.iter()).map(|(weight, offset)| weight + offset).collect())
+    let mut averages: Option<Vec<f32>> = None;
+    visit_state(optimizer, &mut |name, start, offset| {
+        if name == AVERAGE_OFFSET {
+            let all = averages.get_or_insert_with(|| weights.to_vec());
+            all[start..].iter_mut().zip(offset.iter()).for_each(|(weight, offset)| *weight += *offset);
+        }
+    });
+    averages
 }
 
 #[cfg(test)]

@@ -42,8 +42,11 @@ pub mod rate;
 mod rule;
 mod settings;
 mod sgd;
+mod state;
+mod store;
 pub mod table;
 mod trust_ratio;
+mod update;
 mod vectorized;
 
 pub use adam::Adam;
@@ -59,6 +62,8 @@ pub use memory_order::MemoryOrder;
 pub use muon::Muon;
 pub use optimizer::{Optimizer, Scope, Update, UsualRates};
 pub use sgd::Sgd;
+pub use state::{check_store, find_in_state, state_is_finite, state_names, visit_state};
+pub use store::{StateStore, StatelessRule, StoreFailure, VisitRun};
 pub use table::{ChoiceError, Settings};
 pub use vectorized::vectorized;
 

@@ -1,11 +1,13 @@
 //! The [`Optimizer`] trait: a rule by which gradients change parameters, in one fused pass.
 
 use std::any::type_name;
-use std::ops::Range;
 
 use crate::groups::{GroupError, GroupSettings};
 use crate::layout::Layout;
 use crate::settings::Settings;
+use crate::store::{StateStore, StatelessRule};
+
+pub use crate::update::Update;
 
 /// Part of a tensor that a rule has to see at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,24 +17,6 @@ pub enum Scope {
     /// The whole tensor, for example for its norm. A tensor that spans several buckets is stepped when the
     /// last of them is reduced.
     Tensor,
-}
-
-/// Elements of one tensor to step: all of them with [`Scope::Tensor`], otherwise any run.
-#[derive(Debug)]
-pub struct Update<'a> {
-    /// Range of these elements in flat memory, and in the optimizer's state.
-    pub range: Range<usize>,
-    /// Values of the elements, which the optimizer changes.
-    pub parameters: &'a mut [f32],
-    /// Gradient, summed over the global batch. The optimizer multiplies it by `scale`.
-    pub gradient: &'a [f32],
-    /// Factor that turns the summed gradient into the batch mean, times the factor of the gradient
-    /// transforms.
-    pub scale: f32,
-    /// True if weight decay applies to this tensor.
-    pub decay: bool,
-    /// Index of the tensor's group in the argument of [`Optimizer::set_groups`]; 0 if there are no groups.
-    pub group: usize,
 }
 
 /// Learning rates that an optimizer is used with: bounds so wide that they exclude mistakes but no deliberate
@@ -142,8 +126,20 @@ pub trait Optimizer: Send + 'static {
     fn update(&mut self, update: Update<'_>);
 
     /// Returns the state: names, each with one value per element of flat memory. Together with the step
-    /// number, this is all that a checkpoint or a worker that joins later needs.
+    /// number, this is all that a checkpoint or a worker that joins later needs. Empty if the state is in a
+    /// [`store`](Optimizer::store); [`visit_state`](crate::visit_state) visits it wherever it lies.
     fn state(&mut self) -> Vec<(&'static str, &mut [f32])>;
+
+    /// Returns the rule apart from its state, for a caller that holds the state, such as a file. `None`, the
+    /// default, if this optimizer can only hold it in memory of its own.
+    fn rule(&mut self) -> Option<&mut dyn StatelessRule> {
+        None
+    }
+
+    /// Returns the store of the state, if it is not in this optimizer's memory.
+    fn store(&mut self) -> Option<&mut dyn StateStore> {
+        None
+    }
 }
 
 impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
@@ -185,5 +181,13 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 
     fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
         (**self).state()
+    }
+
+    fn rule(&mut self) -> Option<&mut dyn StatelessRule> {
+        (**self).rule()
+    }
+
+    fn store(&mut self) -> Option<&mut dyn StateStore> {
+        (**self).store()
     }
 }

@@ -3,6 +3,7 @@
 use crate::groups::{GroupError, GroupSettings, by_group};
 use crate::layout::Layout;
 use crate::optimizer::{Optimizer, Scope, Update, UsualRates};
+use crate::store::StatelessRule;
 use crate::table::{Entry, Settings};
 
 /// A rule for the tensors of one group, with `N` numbers of state for each element.
@@ -106,5 +107,26 @@ impl<R: Rule<N>, const N: usize> Optimizer for Grouped<R, N> {
     fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
         let state = R::STATE.into_iter().zip(self.state.iter_mut().map(Vec::as_mut_slice));
         state.filter(|_| self.groups.iter().any(R::has_state)).collect()
+    }
+    fn rule(&mut self) -> Option<&mut dyn StatelessRule> {
+        Some(self)
+    }
+}
+
+impl<R: Rule<N>, const N: usize> StatelessRule for Grouped<R, N> {
+    fn arrays(&mut self) -> Vec<&'static str> {
+        R::STATE.into_iter().filter(|_| self.groups.iter().any(R::has_state)).collect()
+    }
+
+    fn init_stateless(&mut self, layout: &Layout) {
+        self.len = 0;
+        self.state = [const { Vec::new() }; N];
+        self.scratch = R::scratch(layout);
+    }
+
+    fn update_with(&mut self, update: Update<'_>, state: &mut [&mut [f32]]) {
+        let mut given = state.iter_mut();
+        let state = std::array::from_fn(|_| given.next().map_or(&mut [][..], |state| &mut **state));
+        self.groups[update.group].update(update, state, &mut self.scratch);
     }
 }

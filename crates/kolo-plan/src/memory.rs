@@ -97,6 +97,10 @@ impl Sharding {
 /// and one that collects, of 4 MiB each.
 pub const IN_FLIGHT: f64 = 3.0 * 4.0 * 1024.0 * 1024.0;
 
+/// Bytes of buffers of a worker whose optimizer's state is in a file: what is read ahead, and what is written
+/// behind.
+pub const FILE_BUFFERS: f64 = 2.0 * 4.0 * 1024.0 * 1024.0;
+
 /// Memory of one worker, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct WorkerMemory {
@@ -109,12 +113,16 @@ pub struct WorkerMemory {
     /// Bytes of buckets in flight, where gradients are sharded ([`IN_FLIGHT`], or all gradients if they are
     /// fewer).
     pub in_flight: f64,
+    /// Bytes of the optimizer's state in a file.
+    pub in_file: f64,
+    /// Bytes of these buffers in memory ([`FILE_BUFFERS`], or all state if that is less).
+    pub file_buffers: f64,
 }
 
 impl WorkerMemory {
     /// Returns the total, in bytes, without buckets in flight: the sum of the ZeRO paper.
     pub fn total(&self) -> f64 {
-        self.parameters + self.gradients + self.optimizer
+        self.parameters + self.gradients + self.optimizer + self.file_buffers
     }
 }
 
@@ -128,8 +136,19 @@ impl Footprint {
             parameters: self.parameter * part(Sharding::Parameters),
             gradients: self.gradient * part(Sharding::Gradients),
             optimizer: self.optimizer * part(Sharding::Optimizer),
+            in_file: 0.0,
+            file_buffers: 0.0,
             in_flight: if divides { IN_FLIGHT.min(self.gradient * parameters) } else { 0.0 },
         }
+    }
+
+    /// Returns the same memory with the optimizer's state in a file. Exact values of a parameter that the
+    /// computation has in another type stay in memory.
+    pub fn offloaded(&self, memory: WorkerMemory) -> WorkerMemory {
+        let exact = if self.parameter < 4.0 { 4.0 } else { 0.0 };
+        let kept = if self.optimizer > 0.0 { memory.optimizer * exact / self.optimizer } else { 0.0 };
+        let in_file = memory.optimizer - kept;
+        WorkerMemory { optimizer: kept, in_file, file_buffers: FILE_BUFFERS.min(in_file), ..memory }
     }
 }
 
@@ -161,6 +180,20 @@ mod tests {
         assert_eq!(of(1e7, Sharding::Gradients).in_flight, IN_FLIGHT);
         assert_eq!(of(1e5, Sharding::Gradients).in_flight, 4e5, "all gradients");
         assert_eq!(of(1e7, Sharding::Optimizer).in_flight, 0.0);
+    }
+
+    #[test]
+    fn state_in_a_file_leaves_values_gradients_and_buffers() {
+        assert_eq!(FILE_BUFFERS, kolo_offload::BUFFERS as f64);
+        let adam = FOOTPRINTS[2];
+        let memory = adam.offloaded(adam.per_worker(1e8, 4.0, Sharding::Optimizer));
+        assert_eq!((memory.in_file, memory.optimizer), (2e8, 0.0));
+        assert_eq!(memory.total(), 8e8 + FILE_BUFFERS);
+        let mixed = MIXED_ADAM.offloaded(MIXED_ADAM.per_worker(1e8, 1.0, Sharding::None));
+        assert_eq!((mixed.in_file, mixed.optimizer), (8e8, 4e8));
+        let sgd = FOOTPRINTS[0];
+        let plain = sgd.per_worker(1e6, 1.0, Sharding::None);
+        assert_eq!(sgd.offloaded(plain), plain, "no state");
     }
 
     #[test]

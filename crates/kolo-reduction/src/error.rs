@@ -8,8 +8,8 @@ use kolo_comm::schedule::words::{self, counted};
 
 use crate::origin::Origin;
 use crate::shard_loss::ShardLoss;
-use kolo_optim::GroupError;
 use kolo_optim::table::ChoiceError;
+use kolo_optim::{GroupError, StoreFailure};
 
 /// An error of a binding. Any error becomes one by `?`; `Ddp` returns it as [`Error::Binding`].
 pub type BindingError = Box<dyn std::error::Error + Send + Sync>;
@@ -239,6 +239,14 @@ pub enum Error {
          on all ranks after its step, and take it on rank 0"
     )]
     StateDivided,
+    /// An optimizer's state that is in a file is lost, or the file cannot be made.
+    #[error("{rank}: {failure}")]
+    Offload {
+        /// The rank.
+        rank: Rank,
+        /// Its fault.
+        failure: StoreFailure,
+    },
     /// All owners of a part of the divided state have died, or left, before others had it.
     #[error(
         "only {} held {array} of `{parameter}`, and {} gone, so the job cannot go on from memory; continue from a checkpoint, if \

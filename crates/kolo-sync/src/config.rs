@@ -1,5 +1,6 @@
 //! Settings of a job's replicas.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::sharding::Sharding;
@@ -94,6 +95,10 @@ pub struct Config {
     /// change the bits. In a group of fewer workers each holds everything. Without [`Config::sharding`] it
     /// must be 1. The same on all ranks.
     pub redundancy: usize,
+    /// Folder for the optimizer's state, which then is in a file instead of memory: read ahead and written
+    /// behind, block by block, while updates run. The file has no name, so nothing stays behind. The bits are
+    /// the same either way. Each rank may have a folder of its own, or `None`.
+    pub offload: Option<PathBuf>,
     /// True if the noise scale of the gradient is measured
     /// ([`StepReport::noise_scale`](crate::StepReport::noise_scale)). Needs at least two shards. Every step
     /// then reads each gradient once more, and waits for the whole gradient as with `transforms`. The same
@@ -142,6 +147,7 @@ impl Default for Config {
             statistics: Statistics::PerShard,
             sharding: Sharding::Nothing,
             redundancy: 1,
+            offload: None,
             noise_scale: false,
             sync: SyncMode::default(),
             islands: None,

@@ -34,6 +34,7 @@ impl Replica {
                 }
             });
         });
+        self.mode.check_stores(&mut self.core)?;
         Ok(JobState { notes, arrays })
     }
 
@@ -97,6 +98,7 @@ impl Replica {
                 }
             });
         });
+        self.mode.check_stores(&mut self.core)?;
         let mut exposed = Duration::ZERO;
         timed(&mut exposed, "residuals", || transfer(&group, &transfers, &mut moved))?;
         let core = &mut self.core;

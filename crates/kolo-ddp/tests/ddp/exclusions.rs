@@ -7,7 +7,7 @@ use kolo_ddp::reduction;
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::sync::JobSetting::{
     self, Elastic, GlobalBatch, Islands, KeepingReduction, LocalStatistics, LossScaling as Scaling,
-    NoBackups, NoiseScale, Rebalance, Reduction, Servers, Straggler, Transforms, Tune, Turns,
+    NoBackups, NoiseScale, Offload, Rebalance, Reduction, Servers, Straggler, Transforms, Tune, Turns,
 };
 use kolo_ddp::sync::{SYNCS, SyncMode};
 use kolo_ddp::{Config, LossScaling, Statistics};
@@ -77,6 +77,11 @@ fn configurations(sync: &SyncMode) -> Vec<(JobSetting, Config, &'static str)> {
         (Turns, set(|config| config.turns = vec![vec!["*".into()]]), "leave `Config::turns` empty"),
         (Tune, set(|config| config.tune = true), "leave `Config::tune` out"),
         (Elastic, set(|config| config.elastic = true), ""),
+        (
+            Offload,
+            set(|config| config.offload = Some(std::env::temp_dir())),
+            "leave `Config::offload` at `None`",
+        ),
     ]
 }
 
@@ -99,6 +104,7 @@ fn excluded(mode: &str) -> Vec<JobSetting> {
             Turns,
             Tune,
             Elastic,
+            Offload,
             GlobalBatch,
         ],
         other => panic!("write here what `{other}` excludes"),

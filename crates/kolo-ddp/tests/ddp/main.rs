@@ -26,6 +26,7 @@ mod loading;
 mod loss_scaling;
 mod noise_scale;
 mod not_finite;
+mod offload;
 mod reduction;
 mod reduction_values;
 mod refused_steps;

@@ -102,6 +102,7 @@ impl Recipe {
             backup_every: self.backup_steps,
             sharding: self.sharding()?,
             redundancy: self.redundancy,
+            offload: self.offload.clone(),
             noise_scale: self.noise_scale,
             loss_scaling: self.precision.loss_scaling()?,
             sync: self.sync.mode.clone(),

@@ -46,6 +46,7 @@ const FREE: &[Free] = &[
     parts("activation_checkpointing", "activations are computed again in the same bits"),
     parts("shard", "who holds what"),
     parts("redundancy", "who holds what"),
+    both("offload", "what holds the state; a host may have another disk"),
     parts("checkpoint_epochs", "checkpoints change no value"),
     parts("checkpoint_steps", "checkpoints change no value, but see `ends_rounds`"),
     parts("max_hours", "a run that ends earlier goes on in the same bits"),

@@ -151,6 +151,10 @@ pub struct Recipe {
     /// joins, in the same bits; not with --shard parameters
     #[arg(long, value_name = "WORKERS", default_value_t = 1)]
     pub redundancy: usize,
+    /// Folder on a local disk for the optimizer's state, which each worker then has in a file instead of
+    /// memory. The result stays the same
+    #[arg(long, value_name = "FOLDER")]
+    pub offload: Option<PathBuf>,
     /// Steps between copies of the state that only one worker holds (residuals, islands) to two other
     /// workers. After a death the job returns to the last copy; with 0 that state is lost. With --sync
     /// delayed: steps after which Kolo applies all pending updates

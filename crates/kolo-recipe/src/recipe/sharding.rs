@@ -59,6 +59,11 @@ impl Recipe {
         if self.is_divided() { Vec::new() } else { names.filter(can).collect() }
     }
 
+    /// Returns true if the optimizer's state could be in a file, and is not already.
+    pub fn could_offload(&self) -> bool {
+        self.offload.is_none() && Recipe { offload: Some("/".into()), ..self.clone() }.check().is_ok()
+    }
+
     /// Checks the division beside the other settings of a run.
     pub(super) fn check_sharding(&self) -> Result<(), Error> {
         let refused = |problem| Err(Error::setting(SHARD, &self.shard, problem));

@@ -104,5 +104,6 @@ pub(super) fn remedy(setting: JobSetting) -> &'static str {
         JobSetting::OneOwner => "give --redundancy 2",
         JobSetting::Servers => "leave --servers out",
         JobSetting::RareSync => "leave --sync at every-step",
+        JobSetting::Offload => "leave --offload out",
     }
 }

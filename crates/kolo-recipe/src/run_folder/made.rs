@@ -167,15 +167,16 @@ impl RunFolder {
         if self.has(config)? {
             return Ok(self);
         }
-        let (shard, redundancy) = (config.shard.clone(), config.redundancy);
-        let divided = Recipe { shard, redundancy, ..self.config()? };
+        let Recipe { shard, offload, redundancy, .. } = config.clone();
+        let divided = Recipe { shard, redundancy, offload, ..self.config()? };
         self.rewrite(&divided)
     }
 
     /// Returns true if the run continues as `config` says, and its state is divided so.
     fn has(&self, config: &Recipe) -> Result<bool, Error> {
         let own = self.config()?;
-        let is_divided_so = own.shard == config.shard && own.redundancy == config.redundancy;
+        let is_divided_so =
+            own.shard == config.shard && own.redundancy == config.redundancy && own.offload == config.offload;
         Ok(is_divided_so && own.difference(config)?.is_none())
     }
 

@@ -8,6 +8,7 @@ use kolo_comm::{Group, Rank};
 use super::backup::copies::Backups;
 use super::handover::progress::Handover;
 use super::notes::JobState;
+use super::offload;
 use super::state_share::StateShare;
 use super::tuning_observer::TuningObserver;
 use super::weights::Weights;
@@ -129,8 +130,9 @@ impl Core {
         specs: Vec<ParamSpec>,
         values: Vec<f32>,
         config: Config,
-        mut optimizer: Box<dyn Optimizer>,
+        optimizer: Box<dyn Optimizer>,
     ) -> Result<Self, Error> {
+        let mut optimizer = offload::placed(optimizer, &config)?;
         let layout = Arc::new(Layout::new(specs));
         assert_eq!(values.len(), layout.len(), "as many values as the tensors have elements");
         let shards = config.shards.unwrap_or(group.world_size());
@@ -150,6 +152,7 @@ impl Core {
             true => optimizer.init(&Layout::new(Vec::new())),
             false => optimizer.init(share.as_ref().map_or(&*layout, StateShare::layout)),
         }
+        offload::check(&mut *optimizer, group.rank())?;
         let refused = |problem| Error::ReductionRefused { problem };
         config.reduction.fits(&*optimizer, groups.settings()).map_err(refused)?;
         // A step without tensors, until the ranks share one state.

@@ -25,6 +25,7 @@ impl Core {
         if let Some(share) = share.as_ref().filter(|_| is_wanted && divided.is_none()) {
             *divided = Some(Arc::new(DividedValues::new(group, layout, share.owners(), values)?));
             self.weights.init_optimizer();
+            self.check_store()?;
         }
         Ok(())
     }

@@ -195,6 +195,7 @@ impl Core {
         have[donor.0] = list.clone();
         let transfers = redistribute(&have, &vec![list; group.world_size()])?;
         let mut arrays = StateCopy::of(self.weights.layout.len(), |visit| self.weights.visit_state(visit));
+        self.check_store()?;
         transfer(group, &transfers, &mut arrays)?;
         let (known, notes): (Vec<LastStep>, Notes) =
             group.broadcast_value((self.last_steps(), self.notes()), donor)?;

@@ -7,6 +7,7 @@ mod divided;
 mod handover;
 mod joining;
 pub(crate) mod notes;
+mod offload;
 mod overflow;
 pub(crate) mod report;
 mod saved;

@@ -38,7 +38,8 @@ impl Core {
         let Some(step) = self.progress.steps.checked_sub(1).filter(|_| !self.ranks.server) else {
             return Ok(());
         };
-        self.weights.check_state(step)
+        self.weights.check_state(step)?;
+        self.check_store()
     }
 
     /// True for each tensor that was not finite when training began.
@@ -81,6 +82,7 @@ impl Core {
         self.apply_outstanding()?;
         self.weights.clear_values();
         self.weights.init_optimizer();
+        self.check_store()?;
         self.set_notes(self.first_notes())?;
         self.gathered = None;
         self.handover = Handover::default();

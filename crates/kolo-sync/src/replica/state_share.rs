@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kolo_comm::schedule::Chunks;
 use kolo_comm::{Collective, Group, Rank, Topology};
-use kolo_optim::{Kind, Layout, Optimizer, ParamSpec, Scope, SpanId};
+use kolo_optim::{Kind, Layout, Optimizer, ParamSpec, Scope, SpanId, find_in_state};
 use kolo_reduction::{Error, Owners, Slice, slices};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -116,13 +116,9 @@ impl StateShare {
         optimizer: &mut dyn Optimizer,
         is_wrong: impl Fn(SpanId, &[f32]) -> bool,
     ) -> Result<Option<(usize, SpanId)>, Error> {
-        let arrays = optimizer.state();
-        let of_array = |array: usize| {
-            let values = &*arrays[array].1;
-            let mut parts = self.layout.spans().iter().zip(&self.spans);
-            parts.find(|(part, span)| is_wrong(**span, &values[part.range()])).map(|(_, span)| (array, *span))
-        };
-        let own = (0..arrays.len()).find_map(of_array);
+        let model = |part: SpanId| self.spans[part.0];
+        let own = find_in_state(optimizer, &self.layout, |part, values| is_wrong(model(part), values));
+        let own = own.map(|(array, part)| (array, model(part)));
         let all: Vec<Option<(usize, SpanId)>> = self.group.all_gather_value(&own)?;
         Ok(all.into_iter().flatten().min())
     }

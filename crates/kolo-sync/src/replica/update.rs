@@ -5,6 +5,7 @@
 use std::time::Instant;
 
 use super::core::Core;
+use super::offload;
 use kolo_optim::{Scope, SpanId};
 use kolo_reduction::Error;
 use kolo_step::LastStep;
@@ -19,6 +20,7 @@ impl Core {
         if let Some(error) = self.weights.divided.as_ref().and_then(|divided| divided.take_failure()) {
             return Err(error);
         }
+        self.check_store()?;
         if self.handover.lacks_values {
             return Err(Error::Lost);
         }
@@ -81,7 +83,7 @@ impl Core {
             return self.step.ended().map_or(Ok(()), |done| self.complete(done));
         }
         let start = Instant::now();
-        self.weights.apply_bucket(bucket, &mut self.step)?;
+        self.apply_bucket(bucket)?;
         self.step.updated(bucket, start);
         self.step.ended().map_or(Ok(()), |done| self.complete(done))
     }
@@ -92,7 +94,7 @@ impl Core {
         for bucket in self.step.order() {
             self.step.wait(bucket)?;
             let start = Instant::now();
-            self.weights.apply_bucket(bucket, &mut self.step)?;
+            self.apply_bucket(bucket)?;
             self.step.updated(bucket, start);
             self.step.gather(bucket, &mut self.weights.values)?;
         }
@@ -146,5 +148,25 @@ impl Core {
         self.transforms.end_step();
         self.step.end_uses();
         self.progress.last = Some(done);
+    }
+
+    /// Returns an error if the optimizer's state, which is in a file, is lost. Whoever has visited the state
+    /// calls it before the values go elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Offload`].
+    pub fn check_store(&mut self) -> Result<(), Error> {
+        offload::check(&mut *self.weights.optimizer, self.ranks.group.rank())
+    }
+
+    /// Applies a bucket that is back, as far as this rank steps it.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank), or [`Error::Offload`].
+    pub(super) fn apply_bucket(&mut self, bucket: usize) -> Result<(), Error> {
+        self.weights.apply_bucket(bucket, &mut self.step)?;
+        self.check_store()
     }
 }

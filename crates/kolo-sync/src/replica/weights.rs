@@ -8,7 +8,10 @@ use super::overflow::Overflow;
 use super::state_share::StateShare;
 use super::undo::Undo;
 use kolo_optim::finite::are_finite;
-use kolo_optim::{Kind, Layout, Optimizer, Scope, SpanGroups, SpanId, Turns, Update};
+use kolo_optim::{
+    Kind, Layout, Optimizer, Scope, SpanGroups, SpanId, Turns, Update, find_in_state, state_is_finite,
+    state_names, visit_state,
+};
 use kolo_reduction::state::{StateKind, StateName, StatePart, Visit};
 use kolo_reduction::{BLOCK, Error, Slice};
 use kolo_step::Step;
@@ -107,18 +110,22 @@ impl Weights {
     /// Visits the values and the optimizer's state.
     pub fn visit_state(&mut self, visit: &mut Visit<'_>) {
         self.visit_values(visit);
-        for (name, values) in self.optimizer.state() {
+        let share = self.share.as_ref();
+        visit_state(&mut *self.optimizer, &mut |name, start, values| {
             let name = StateName::of_job(StateKind::Optimizer, name);
-            let Some(share) = &self.share else {
-                visit(StatePart::whole(name, values));
-                continue;
+            let end = start + values.len();
+            let Some(share) = share else {
+                return visit(StatePart { name, place: start..end, values });
             };
-            // Before values are divided there is no state yet.
-            let has_state = !values.is_empty();
-            for (place, state) in share.runs().filter(|_| has_state) {
-                visit(StatePart { name: name.clone(), place, values: &mut values[state] });
+            for (place, state) in share.runs() {
+                let (first, last) = (state.start.max(start), state.end.min(end));
+                if first < last {
+                    let place = place.start + (first - state.start)..place.start + (last - state.start);
+                    let values = &mut values[first - start..last - start];
+                    visit(StatePart { name: name.clone(), place, values });
+                }
             }
-        }
+        });
     }
 
     /// Creates the optimizer's state, as it is before the first step.
@@ -188,7 +195,7 @@ impl Weights {
     ///
     /// Errors of [`Weights::name_overflow`].
     pub(crate) fn check_state(&mut self, step: u64) -> Result<(), Error> {
-        let own = self.optimizer.state().iter().any(|(_, state)| !are_finite(state));
+        let own = !state_is_finite(&mut *self.optimizer);
         match self.share.as_ref().map_or(Ok(own), |share| share.any(own))? {
             true => self.name_not_finite(step),
             false => Ok(()),
@@ -219,15 +226,13 @@ impl Weights {
         };
         let tensor = match (of_values, share) {
             (Some(id), _) => Some(name(id)),
-            (None, None) => {
-                let of_state =
-                    |(array, state): (&str, &mut [f32])| Some(format!("{array}/{}", name(wrong(state)?)));
-                optimizer.state().into_iter().find_map(of_state)
+            (None, share) => {
+                let found = match share {
+                    None => find_in_state(&mut **optimizer, layout, is_wrong),
+                    Some(share) => share.find(&mut **optimizer, is_wrong)?,
+                };
+                found.map(|(array, id)| format!("{}/{}", state_names(&mut **optimizer)[array], name(id)))
             }
-            (None, Some(share)) => share.find(&mut **optimizer, is_wrong)?.map(|(array, id)| {
-                let names: Vec<&str> = optimizer.state().iter().map(|(name, _)| *name).collect();
-                format!("{}/{}", names[array], name(id))
-            }),
         };
         overflow.name(step, tensor)
     }

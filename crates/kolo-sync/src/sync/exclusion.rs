@@ -43,11 +43,13 @@ pub enum JobSetting {
     Servers,
     /// A way to synchronize other than every step.
     RareSync,
+    /// The optimizer's state in a file.
+    Offload,
 }
 
 use JobSetting::{
     Elastic, GlobalBatch, Islands, KeepingReduction, LocalStatistics, LossScaling, NoBackups, NoiseScale,
-    OneOwner, RareSync, Rebalance, Reduction, Servers, Straggler, Transforms, Tune, Turns,
+    Offload, OneOwner, RareSync, Rebalance, Reduction, Servers, Straggler, Transforms, Tune, Turns,
 };
 
 impl JobSetting {
@@ -70,6 +72,7 @@ impl JobSetting {
             (Elastic, config.elastic),
             (OneOwner, config.elastic && config.redundancy < 2),
             (RareSync, !config.sync.traits().is_every_step()),
+            (Offload, config.offload.is_some()),
         ];
         settings.into_iter().filter(|(_, is_set)| *is_set).map(|(setting, _)| setting).collect()
     }
@@ -93,6 +96,7 @@ impl JobSetting {
             OneOwner => "set `Config::redundancy` to 2",
             Servers => "start workers only",
             RareSync => "leave `Config::sync` at `every-step`",
+            Offload => "leave `Config::offload` at `None`",
         }
     }
 }

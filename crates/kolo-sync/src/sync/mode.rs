@@ -186,6 +186,15 @@ pub trait ModeState {
         core.expect_all_shards()
     }
 
+    /// Returns an error if an optimizer's state that is in a file is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Offload`].
+    fn check_stores(&mut self, core: &mut Core) -> Result<(), Error> {
+        core.check_store()
+    }
+
     /// Returns the notes on all islands of the job when they begin; empty without islands.
     fn first_notes(&self, _: &Core) -> Vec<Notes> {
         Vec::new()

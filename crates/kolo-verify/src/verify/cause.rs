@@ -128,6 +128,7 @@ enum Common {
     Tuned,
     Divided,
     Recomputed,
+    Offloaded,
 }
 
 impl Common {
@@ -141,6 +142,7 @@ impl Common {
             Common::Tuned => "tuning",
             Common::Divided => "division of state",
             Common::Recomputed => "activation checkpointing",
+            Common::Offloaded => "state in a file",
         }
     }
 }
@@ -161,6 +163,8 @@ fn common(outcomes: &[Outcome]) -> Common {
         Common::Divided
     } else if is(&|run| run.recomputed) {
         Common::Recomputed
+    } else if is(&|run| run.offloaded) {
+        Common::Offloaded
     } else if is(&|run| run.cap == one.cap) {
         Common::Buckets
     } else if one.transport.is_some() && is(&|run| run.transport == one.transport) {
@@ -195,6 +199,7 @@ mod tests {
             tuned: false,
             divided: None,
             recomputed: false,
+            offloaded: false,
         }
     }
 

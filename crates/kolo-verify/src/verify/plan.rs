@@ -35,6 +35,8 @@ pub(crate) struct Run {
     pub(crate) divided: Option<&'static str>,
     /// True if the model computes its blocks a second time in the backward pass.
     pub(crate) recomputed: bool,
+    /// True if the optimizer's state is in a file.
+    pub(crate) offloaded: bool,
 }
 
 /// The choices that may differ between runs.
@@ -56,6 +58,8 @@ pub struct Axes {
     pub divisible: Vec<&'static str>,
     /// True if the job's model can recompute its blocks, and does not do so already.
     pub recomputes: bool,
+    /// True if the job can have the optimizer's state in a file, and does not so already.
+    pub offloads: bool,
 }
 
 /// Number of combinations to try.
@@ -76,7 +80,8 @@ pub enum Extent {
 ///   steps on both sides of the cut.
 /// - Unless they are to be few, one run with the most workers is tuned, if the user gave no algorithm that does
 ///   not keep the tree, one divides each kind of state that the job can divide, another one recomputes the
-///   activations of its model, and the last run has servers, if the user gave no algorithm without servers.
+///   activations of its model, one has the optimizer's state in a file, and the last run has servers, if the
+///   user gave no algorithm without servers.
 ///
 /// # Errors
 ///
@@ -101,6 +106,7 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
         tuned: false,
         divided: None,
         recomputed: false,
+        offloaded: false,
     };
     let mut runs = vec![alone.clone(), Run { again: true, ..alone.clone() }];
     runs.extend(caps[1..].iter().map(|&cap| Run { cap, ..alone.clone() }));
@@ -157,7 +163,9 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
             ..plain.clone()
         }));
         let transport = transports(axes).pop();
-        runs.extend(axes.recomputes.then_some(Run { transport, recomputed: true, ..plain }));
+        let recomputed = Run { transport: transport.clone(), recomputed: true, ..plain.clone() };
+        runs.extend(axes.recomputes.then_some(recomputed));
+        runs.extend(axes.offloads.then_some(Run { transport, offloaded: true, ..plain }));
     }
     let knows_servers = axes.algorithm.as_deref().is_none_or(|algorithm| algorithm == KNOWS_SERVERS);
     if let Some(&workers) = most.filter(|_| knows_servers) {
@@ -245,6 +253,7 @@ mod tests {
             steps: 1,
             divisible: Vec::new(),
             recomputes: false,
+            offloads: false,
         }
     }
 
@@ -356,6 +365,18 @@ mod tests {
     }
 
     #[test]
+    fn one_run_of_a_job_that_can_has_its_state_in_a_file() {
+        let runs = |offloads, extent| plan(&Axes { offloads, extent, ..axes(&[2, 3], false) }).unwrap();
+        for extent in [Extent::Selection, Extent::Full] {
+            let (offloaded, others): (Vec<Run>, Vec<Run>) =
+                runs(true, extent).into_iter().partition(|run| run.offloaded);
+            assert_eq!(offloaded.iter().map(|run| run.workers).collect::<Vec<_>>(), [3]);
+            assert_eq!(others, runs(false, extent));
+        }
+        assert!(!runs(true, Extent::Brief).iter().any(|run| run.offloaded));
+    }
+
+    #[test]
     fn one_run_for_each_number_of_workers_is_resumed() {
         for (steps, cut) in [(2, 1), (3, 1), (30, 15)] {
             let runs = plan(&Axes { steps, ..axes(&[2, 3], false) }).unwrap();
@@ -383,6 +404,7 @@ mod tests {
             tuned: false,
             divided: None,
             recomputed: false,
+            offloaded: false,
         };
         let halving = obstacle(&run(Some("halving-doubling")), &start(6));
         assert!(halving.is_some_and(|why| why.contains("power-of-two")));

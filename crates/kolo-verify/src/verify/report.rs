@@ -46,6 +46,7 @@ impl Table {
                 format!("the same bits, with divided state (`--shard {}`)", run.divided.unwrap_or_default())
             }
             None if run.recomputed => "the same bits, with `--activation-checkpointing`".into(),
+            None if run.offloaded => "the same bits, with `--offload`".into(),
             None if run.servers > 0 => format!("the same bits, with {}", counted(run.servers, "server")),
             None => "the same bits".into(),
         };
@@ -130,6 +131,9 @@ pub(super) fn describe(run: &Run) -> String {
     }
     if run.recomputed {
         text += ", its activations recomputed,";
+    }
+    if run.offloaded {
+        text += ", its optimizer's state in a file,";
     }
     text + &format!(", buckets of {} MiB", run.cap)
 }

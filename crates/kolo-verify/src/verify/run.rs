@@ -107,6 +107,9 @@ impl VerifyJob {
         if run.recomputed {
             command.arg("--activation-checkpointing");
         }
+        if run.offloaded {
+            command.arg("--offload").arg(folder);
+        }
         for (name, value) in [("--transport", &run.transport), ("--algorithm", &run.algorithm)] {
             if let Some(value) = value {
                 command.args([name, value]);

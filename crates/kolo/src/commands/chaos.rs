@@ -240,6 +240,10 @@ fn additions(reads_text: bool) -> &'static str {
 fn with_divided_state(options: &[OsString], state: &str, nodes: usize, servers: usize) -> Option<Program> {
     let mut options = options.to_vec();
     options.extend(["--shard", state, "--redundancy", "2"].map(OsString::from));
+    // Of one division each optimizer's state is in a file.
+    if state == Sharding::Optimizer.name() && !given(&options, "--offload") {
+        options.extend(["--offload".into(), std::env::temp_dir().into_os_string()]);
+    }
     let why = match check_job(&options) {
         Err(failure) => failure.to_string(),
         Ok(_) if nodes > 1 => "both owners of a part may be on the node that dies".into(),

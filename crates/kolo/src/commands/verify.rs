@@ -106,6 +106,7 @@ impl Verify {
             steps,
             divisible: config.as_ref().map_or_else(Vec::new, Recipe::divisible),
             recomputes: config.as_ref().is_some_and(models::could_recompute),
+            offloads: config.as_ref().is_some_and(Recipe::could_offload),
         };
         // The folder lives as long as the runs.
         let folder = tempfile::tempdir().map_err(|e| Failure::work(format!("cannot make a folder: {e}")))?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kolo_comm::{Group, Rank};
+use kolo_optim::state_names;
 use kolo_reduction::Error;
 use kolo_reduction::state::{Holdings, StateCopy, StateKind, StateName, transfer};
 use kolo_step::{LastStep, timed};
@@ -152,7 +153,7 @@ impl Core {
     fn step_own_parts(&mut self, ending: Ending) -> Result<(), Error> {
         if !ending.done.skipped {
             for bucket in self.step.order() {
-                self.weights.apply_bucket(bucket, &mut self.step)?;
+                self.apply_bucket(bucket)?;
             }
             self.handover.lacks_values = true;
         }
@@ -176,7 +177,7 @@ impl Core {
         let share = StateShare::new(group.clone(), &layout, scope, ranks, redundancy);
         // Before the first step each rank makes the optimizer's state itself.
         let begins = decision.steps == 0;
-        let names = self.weights.optimizer.state().into_iter().map(|(name, _)| name);
+        let names = state_names(&mut *self.weights.optimizer).into_iter();
         let arrays: Vec<StateName> =
             names.filter(|_| !begins).map(|name| StateName::of_job(StateKind::Optimizer, name)).collect();
         let donor = decision.roles.iter().position(|role| *role != Role::Receives).map_or(Rank(0), Rank);
@@ -192,11 +193,13 @@ impl Core {
                 own
             }
         };
+        self.check_store()?;
         transfer(group, &transfers, &mut state)?;
         let own = (self.last_steps(), self.notes());
         let (known, notes): (Vec<LastStep>, Notes) = group.broadcast_value(own, donor)?;
         self.weights.share = Some(share);
         self.weights.init_optimizer();
+        self.check_store()?;
         state.retain(|name| name.kind == StateKind::Weights || !begins);
         state.fill(|visit| self.weights.visit_state(visit));
         self.progress.steps = decision.steps;

@@ -48,6 +48,11 @@ impl ModeState for Islands {
         Ok(JobNotes { core: core.notes(), islands, skipped_steps: self.skipped, updates: None })
     }
 
+    fn check_stores(&mut self, core: &mut Core) -> Result<(), Error> {
+        self.own.iter_mut().try_for_each(|island| island.core.check_store())?;
+        core.check_store()
+    }
+
     fn set_notes(&mut self, core: &mut Core, notes: JobNotes) -> Result<(), Error> {
         self.skipped = notes.skipped_steps;
         for island in &mut self.own {

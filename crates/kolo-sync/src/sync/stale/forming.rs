@@ -62,6 +62,7 @@ const EXCLUDES: &[(JobSetting, &str)] = &[
     (JobSetting::LossScaling, "has no step of all shards in which an overflow could be agreed on"),
     NO_TURNS,
     NO_PLAIN_STEP,
+    (JobSetting::Offload, "has servers hold the optimizers' state, in memory"),
 ];
 
 #[derive(Deserialize)]

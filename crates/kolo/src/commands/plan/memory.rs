@@ -25,6 +25,9 @@ pub(crate) struct Memory {
     /// State of each parameter: f32-sgd, f32-momentum, f32-adam or mixed-adam
     #[arg(long, default_value = "mixed-adam", value_parser = footprint)]
     footprint: &'static Footprint,
+    /// The optimizer's state is in a file, as with `kolo train --offload`
+    #[arg(long)]
+    offload: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -61,6 +64,7 @@ impl Memory {
     fn row(&self, workers: u64) -> Row {
         let entry = |sharding: &kolo_plan::memory::Sharding| {
             let parts = self.footprint.per_worker(self.parameters, workers as f64, *sharding);
+            let parts = if self.offload { self.footprint.offloaded(parts) } else { parts };
             let volume = sharding.volume() * self.parameters;
             Entry { sharding: sharding.name(), bytes: parts.total(), parts, volume }
         };
@@ -73,8 +77,11 @@ impl Memory {
         let (unit, factor) = UNITS.into_iter().find(|(_, factor)| most >= *factor).unwrap_or(UNITS[3]);
         let mut text = format!(
             "{:.3e} parameters, {} ({}): {unit} of each worker by what is shared out; \
-             activations on top, 13 MB of buckets where gradients are, three tensors where all is\n\n",
-            self.parameters, self.footprint.name, self.footprint.about
+             activations on top, 13 MB of buckets where gradients are, three tensors where all is{}\n\n",
+            self.parameters,
+            self.footprint.name,
+            self.footprint.about,
+            if self.offload { "; the optimizer's state is in a file" } else { "" }
         );
         text += &format!("{:>10}", "workers");
         SHARDINGS.iter().for_each(|sharding| text += &format!("{:>14}", sharding.name()));

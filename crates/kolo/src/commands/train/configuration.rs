@@ -145,6 +145,7 @@ impl Train {
             // A later part of the run may start in another working directory.
             config.data = data::absolute(&config.data);
             config.init = config.init.map(|file| std::path::absolute(&file).unwrap_or(file));
+            config.offload = config.offload.map(|folder| std::path::absolute(&folder).unwrap_or(folder));
             config.input.tokenizer = config.input.tokenizer.map(data::Tokenizer::absolute);
             let folder = made_folder().or(self.earlier());
             if let Some(folder) = &folder {

@@ -1,0 +1,328 @@
+//! The store: the record that updates work on, those that were read ahead, and those on their way to the file.
+
+use std::collections::VecDeque;
+use std::mem::take;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use kolo_optim::{StateStore, StoreFailure, VisitRun};
+
+use crate::io_thread::{Answer, IoThread, Request};
+use crate::records::Records;
+use crate::state_file::StateFile;
+
+/// Values that are read ahead, and as many that are on their way to the file, at most: 4 MiB each. A larger
+/// record is read when it is needed.
+const AHEAD: usize = 1 << 20;
+
+/// Bytes of memory for records that are read ahead or written behind, at most; besides one record.
+pub const BUFFERS: usize = 2 * AHEAD * size_of::<f32>();
+
+/// Most arrays of state.
+pub(crate) const MOST_ARRAYS: usize = 8;
+
+/// State in a file.
+#[derive(Debug)]
+pub(crate) struct FileStore {
+    names: Vec<&'static str>,
+    records: Records,
+    file: Arc<StateFile>,
+    thread: IoThread,
+    current: Option<Current>,
+    /// Records that were asked for and that no update has needed yet, in the order of the last step.
+    ahead: VecDeque<Ahead>,
+    /// Record that followed each one in the last step.
+    following: Vec<Option<usize>>,
+    /// True for each record that is in the file; the others are 0.
+    is_written: Vec<bool>,
+    /// Buffers that nothing uses.
+    free: Vec<Vec<f32>>,
+    /// Values on their way to the file.
+    behind: usize,
+    ticket: u64,
+    failure: Option<StoreFailure>,
+}
+
+/// Record that updates work on.
+#[derive(Debug)]
+struct Current {
+    record: usize,
+    elements: Range<usize>,
+    buffer: Vec<f32>,
+}
+
+#[derive(Debug)]
+struct Ahead {
+    record: usize,
+    ticket: u64,
+    /// Values, once they are here.
+    buffer: Option<Vec<f32>>,
+}
+
+impl FileStore {
+    /// Creates a store in `folder` whose state is 0.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot take the file, or the system cannot create a thread.
+    pub(crate) fn new(
+        folder: &Path,
+        names: Vec<&'static str>,
+        records: Records,
+    ) -> Result<Self, StoreFailure> {
+        let file = Arc::new(StateFile::new(folder, records.bytes())?);
+        let thread = IoThread::start(file.clone()).map_err(|error| StoreFailure {
+            problem: format!("cannot start a thread that reads the optimizer's state ({error})"),
+        })?;
+        Ok(FileStore {
+            following: vec![None; records.count()],
+            is_written: vec![false; records.count()],
+            names,
+            records,
+            file,
+            thread,
+            current: None,
+            ahead: VecDeque::new(),
+            free: Vec::new(),
+            behind: 0,
+            ticket: 0,
+            failure: None,
+        })
+    }
+
+    /// Calls `update` with the state of some elements, which are in one record; what it changes is kept. Does
+    /// nothing after a failure.
+    pub(crate) fn with(&mut self, elements: Range<usize>, update: impl FnOnce(&mut [&mut [f32]])) {
+        let is_here = |current: &Current| {
+            current.elements.start <= elements.start && elements.end <= current.elements.end
+        };
+        if self.failure.is_some() {
+            return;
+        }
+        if !self.current.as_ref().is_some_and(is_here) {
+            self.fetch(self.records.of(elements.start));
+        }
+        let Some(Current { elements: all, buffer, .. }) = &mut self.current else { return };
+        let part = elements.start - all.start..elements.end - all.start;
+        let mut state: [&mut [f32]; MOST_ARRAYS] = Default::default();
+        let arrays = buffer.chunks_exact_mut(all.len().max(1));
+        state.iter_mut().zip(arrays).for_each(|(state, array)| *state = &mut array[part.clone()]);
+        update(&mut state[..self.names.len()]);
+    }
+
+    /// Returns the end of the record that has an element.
+    pub(crate) fn end_of(&self, element: usize) -> usize {
+        match &self.current {
+            Some(current) if current.elements.contains(&element) => current.elements.end,
+            _ => self.records.elements(self.records.of(element)).end,
+        }
+    }
+
+    /// Makes a record the current one, and asks for those that followed it in the last step.
+    fn fetch(&mut self, record: usize) {
+        if let Some(before) = self.put_back() {
+            self.following[before] = Some(record);
+        }
+        if self.failure.is_some() {
+            return;
+        }
+        // A step in another order: what was read ahead of this record is not needed soon.
+        match self.ahead.iter().position(|ahead| ahead.record == record) {
+            Some(place) => (0..place).for_each(|_| self.forget_first()),
+            None => self.forget_ahead(),
+        }
+        if self.ahead.is_empty() && self.is_written[record] {
+            self.ask(record);
+        }
+        let buffer = match self.ahead.front() {
+            Some(_) => self.wait_for_first(),
+            None => Some(self.zeros(record)),
+        };
+        self.current =
+            buffer.map(|buffer| Current { record, elements: self.records.elements(record), buffer });
+        self.read_ahead(record);
+    }
+
+    /// Asks for the records that followed `record` in the last step.
+    fn read_ahead(&mut self, record: usize) {
+        let mut last = self.ahead.back().map_or(record, |ahead| ahead.record);
+        let mut values: usize = self.ahead.iter().map(|ahead| self.records.values(ahead.record)).sum();
+        while let Some(next) = self.following[last].filter(|next| self.failure.is_none() && *next != record) {
+            values += self.records.values(next);
+            let is_asked = self.ahead.iter().any(|ahead| ahead.record == next);
+            if is_asked || values > AHEAD || !self.is_written[next] {
+                return;
+            }
+            self.ask(next);
+            last = next;
+        }
+    }
+
+    fn ask(&mut self, record: usize) {
+        self.ticket += 1;
+        let (ticket, place) = (self.ticket, self.records.place(record, 0));
+        let buffer = self.buffer(record);
+        self.thread.ask(Request { ticket, is_write: false, place, buffer });
+        self.ahead.push_back(Ahead { record, ticket, buffer: None });
+    }
+
+    /// Returns the values of the first record that was asked for; `None` after a failure.
+    fn wait_for_first(&mut self) -> Option<Vec<f32>> {
+        while self.ahead.front()?.buffer.is_none() {
+            self.wait()?;
+        }
+        self.ahead.pop_front()?.buffer
+    }
+
+    /// Hands the current record to the thread, and returns its number.
+    fn put_back(&mut self) -> Option<usize> {
+        let Current { record, buffer, .. } = self.current.take()?;
+        self.is_written[record] = true;
+        self.behind += buffer.len();
+        let place = self.records.place(record, 0);
+        self.thread.ask(Request { ticket: 0, is_write: true, place, buffer });
+        while let Some(answer) = self.thread.poll() {
+            self.receive(answer);
+        }
+        while self.behind > AHEAD {
+            self.wait()?;
+        }
+        Some(record)
+    }
+
+    /// Receives an answer; `None` after a failure.
+    fn wait(&mut self) -> Option<()> {
+        match self.thread.next() {
+            Some(answer) => self.receive(answer),
+            None => self.fail(StoreFailure {
+                problem: "the thread that reads the optimizer's state has ended".into(),
+            }),
+        }
+        self.failure.is_none().then_some(())
+    }
+
+    fn receive(&mut self, Answer { ticket, is_write, buffer, result }: Answer) {
+        // After a failure nothing counts what is still on its way.
+        if self.failure.is_some() {
+            return;
+        }
+        if let Err(failure) = result {
+            return self.fail(failure);
+        }
+        if is_write {
+            self.behind -= buffer.len();
+            self.recycle(buffer);
+            return;
+        }
+        match self.ahead.iter_mut().find(|ahead| ahead.ticket == ticket) {
+            Some(ahead) => ahead.buffer = Some(buffer),
+            None => self.recycle(buffer),
+        }
+    }
+
+    fn fail(&mut self, failure: StoreFailure) {
+        self.failure.get_or_insert(failure);
+        (self.current, self.behind) = (None, 0);
+        self.ahead.clear();
+    }
+
+    fn forget_first(&mut self) {
+        if let Some(buffer) = self.ahead.pop_front().and_then(|ahead| ahead.buffer) {
+            self.recycle(buffer);
+        }
+    }
+
+    fn forget_ahead(&mut self) {
+        take(&mut self.ahead).into_iter().filter_map(|ahead| ahead.buffer).for_each(|b| self.recycle(b));
+    }
+
+    /// Returns a buffer of a record's length.
+    fn buffer(&mut self, record: usize) -> Vec<f32> {
+        let mut buffer = self.free.pop().unwrap_or_default();
+        buffer.resize(self.records.values(record), 0.0);
+        buffer
+    }
+
+    fn zeros(&mut self, record: usize) -> Vec<f32> {
+        let mut buffer = self.buffer(record);
+        buffer.fill(0.0);
+        buffer
+    }
+
+    /// Keeps a buffer for another record, unless it is a large one.
+    fn recycle(&mut self, buffer: Vec<f32>) {
+        let kept: usize = self.free.iter().map(Vec::capacity).sum();
+        if kept + buffer.capacity() <= AHEAD {
+            self.free.push(buffer);
+        }
+    }
+
+    /// Waits until all changes are in the file.
+    fn settle(&mut self) -> Option<()> {
+        self.put_back();
+        self.forget_ahead();
+        while self.behind > 0 {
+            self.wait()?;
+        }
+        self.failure.is_none().then_some(())
+    }
+
+    /// Visits one array's part of a record.
+    fn visit_run(
+        &mut self,
+        array: usize,
+        record: usize,
+        [values, before]: &mut [Vec<f32>; 2],
+        visit: &mut VisitRun<'_>,
+    ) -> Result<(), StoreFailure> {
+        let (elements, place) = (self.records.elements(record), self.records.place(record, array));
+        // Runs of one length, so that a large tensor takes no large buffer.
+        for start in elements.clone().step_by(kolo_reduction::BLOCK) {
+            let len = kolo_reduction::BLOCK.min(elements.end - start);
+            let place = place + ((start - elements.start) * size_of::<f32>()) as u64;
+            values.clear();
+            values.resize(len, 0.0);
+            if self.is_written[record] {
+                self.file.read(place, values)?;
+            }
+            before.clone_from(values);
+            visit(self.names[array], start, values);
+            if values.iter().zip(before.iter()).any(|(now, before)| now.to_bits() != before.to_bits()) {
+                self.file.write(place, values)?;
+                self.is_written[record] = true;
+            }
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn cut_file_for_tests(&self) {
+        self.file.cut_for_tests();
+    }
+}
+
+impl StateStore for FileStore {
+    fn names(&self) -> &[&'static str] {
+        &self.names
+    }
+
+    fn visit(&mut self, visit: &mut VisitRun<'_>) {
+        let is_there = self.settle().is_some();
+        let mut room = [Vec::new(), Vec::new()];
+        for array in 0..self.names.len() {
+            for record in (0..self.records.count()).filter(|_| is_there) {
+                if let Err(failure) = self.visit_run(array, record, &mut room, visit) {
+                    return self.fail(failure);
+                }
+            }
+            if self.records.count() == 0 {
+                visit(self.names[array], 0, &mut []);
+            }
+        }
+    }
+
+    fn check(&mut self) -> Result<(), StoreFailure> {
+        self.failure.clone().map_or(Ok(()), Err)
+    }
+}

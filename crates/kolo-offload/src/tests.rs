@@ -1,0 +1,198 @@
+//! An offloaded optimizer beside the same one in memory.
+
+use std::ops::Range;
+
+use crate::Offloaded;
+use kolo_optim::{
+    Averaged, Kind, Layout, OPTIMIZERS, Optimizer, ParamSpec, Scope, Settings, Update, check_store, named,
+    state_is_finite, state_names, visit_state,
+};
+use kolo_reduction::{BLOCK, blocks};
+
+/// More state than is read ahead, in tensors that fill blocks and that do not.
+fn layout() -> Layout {
+    let kind = Kind::Parameter { decay: true };
+    let specs: [(&str, &[usize]); 5] = [
+        ("bias", &[7]),
+        ("large", &[38 * BLOCK + 3]),
+        ("nothing", &[0]),
+        ("matrix", &[64, 80]),
+        ("last", &[BLOCK]),
+    ];
+    Layout::new(specs.iter().map(|(name, shape)| ParamSpec::new(*name, shape.to_vec(), kind)).collect())
+}
+
+fn number(seed: u64, element: usize) -> f32 {
+    let hash =
+        (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (element as u64).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    ((hash >> 40) as f32 / (1 << 24) as f32) - 0.5
+}
+
+/// Runs steps whose blocks come in another order in each third step, and leaves one tensor out in each second.
+fn train(optimizer: &mut dyn Optimizer, layout: &Layout, values: &mut [f32], steps: Range<u64>) {
+    let whole = optimizer.scope() == Scope::Tensor;
+    for step in steps {
+        optimizer.begin(step + 1, 0.01);
+        let mut runs: Vec<Range<usize>> = blocks(layout, optimizer.scope()).collect();
+        match step % 3 {
+            0 => runs.reverse(),
+            1 => runs.rotate_left(2),
+            _ => {}
+        }
+        let unused = layout.spans()[3].range();
+        for run in runs.into_iter().filter(|run| step % 2 == 0 || !unused.contains(&run.start)) {
+            // In pieces, as the step calls it; the last step passes a whole block at once.
+            let piece = if whole || step % 4 == 3 { run.len() } else { 1000 };
+            for start in run.clone().step_by(piece) {
+                let range = start..run.end.min(start + piece);
+                let gradient: Vec<f32> = range.clone().map(|element| number(step, element)).collect();
+                let parameters = &mut values[range.clone()];
+                optimizer.update(Update {
+                    range,
+                    parameters,
+                    gradient: &gradient,
+                    scale: 0.5,
+                    decay: true,
+                    group: 0,
+                });
+            }
+        }
+    }
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+fn state(optimizer: &mut dyn Optimizer, len: usize) -> Vec<(&'static str, Vec<u32>)> {
+    let mut all: Vec<(&'static str, Vec<u32>)> = Vec::new();
+    visit_state(optimizer, &mut |name, start, values| {
+        if all.last().is_none_or(|(last, _)| *last != name) {
+            all.push((name, Vec::new()));
+        }
+        let array = &mut all.last_mut().unwrap().1;
+        assert_eq!(array.len(), start, "runs of {name} follow one another");
+        array.extend(values.iter().map(|value| value.to_bits()));
+    });
+    assert!(all.iter().all(|(_, array)| array.len() == len));
+    all
+}
+
+#[test]
+fn every_optimizer_has_the_bits_of_the_one_in_memory() {
+    let (layout, folder) = (layout(), tempfile::tempdir().unwrap());
+    for (number_of, entry) in OPTIMIZERS.iter().enumerate() {
+        for momentum in [false, true].into_iter().filter(|momentum| !momentum || entry.name == "sgd") {
+            let settings = match momentum {
+                true => Settings::default().with("momentum", 0.9),
+                false => Settings::default(),
+            };
+            let make = || -> Box<dyn Optimizer> {
+                let named = named(entry.name, &settings).unwrap();
+                // Half of them with an average.
+                if number_of % 2 == 1 { Box::new(Averaged::new(named, 0.9, true)) } else { named }
+            };
+            let start: Vec<f32> = (0..layout.len()).map(|element| number(77, element)).collect();
+            let (mut plain, mut expected) = (make(), start.clone());
+            let (mut offloaded, mut found) = (Offloaded::new(make(), folder.path()).unwrap(), start);
+            plain.init(&layout);
+            offloaded.init(&layout);
+            assert_eq!(state_names(&mut offloaded), state_names(&mut plain));
+            train(&mut plain, &layout, &mut expected, 0..4);
+            train(&mut offloaded, &layout, &mut found, 0..4);
+            assert!(bits(&found) == bits(&expected), "{}", entry.name);
+            let len = layout.len();
+            assert!(state(&mut offloaded, len) == state(&mut plain, len), "{}", entry.name);
+            // What a visit changes is kept, as when a checkpoint is loaded.
+            for optimizer in [&mut plain as &mut dyn Optimizer, &mut offloaded] {
+                visit_state(optimizer, &mut |_, start, values| {
+                    values
+                        .iter_mut()
+                        .enumerate()
+                        .for_each(|(at, value)| *value = number(5, start + at).abs());
+                });
+            }
+            train(&mut plain, &layout, &mut expected, 4..6);
+            train(&mut offloaded, &layout, &mut found, 4..6);
+            assert!(bits(&found) == bits(&expected), "{} after a visit", entry.name);
+            assert!(state(&mut offloaded, len) == state(&mut plain, len), "{} after a visit", entry.name);
+            // A new beginning has no state of the run before.
+            offloaded.init(&layout);
+            plain.init(&layout);
+            assert!(state(&mut offloaded, len) == state(&mut plain, len), "{} anew", entry.name);
+            check_store(&mut offloaded).unwrap();
+        }
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the file has no name");
+}
+
+#[test]
+fn state_that_is_not_finite_is_found_and_keeps_its_bits() {
+    let (layout, folder) = (layout(), tempfile::tempdir().unwrap());
+    let adamw = named("adamw", &Settings::default()).unwrap();
+    let mut offloaded = Offloaded::new(adamw, folder.path()).unwrap();
+    offloaded.init(&layout);
+    assert!(state_is_finite(&mut offloaded));
+    let signaling = f32::from_bits(0x7f80_0001);
+    visit_state(&mut offloaded, &mut |name, start, values| {
+        if name == "second_moment" && start == 0 {
+            values[..3].copy_from_slice(&[signaling, f32::NEG_INFINITY, -0.0]);
+        }
+    });
+    assert!(!state_is_finite(&mut offloaded));
+    let second = state(&mut offloaded, layout.len()).swap_remove(1).1;
+    assert_eq!(second[..4], [0x7f80_0001, f32::NEG_INFINITY.to_bits(), (-0.0f32).to_bits(), 0]);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named_and_changes_no_more_values() {
+    let (layout, folder) = (layout(), tempfile::tempdir().unwrap());
+    let adamw = named("adamw", &Settings::default()).unwrap();
+    let mut offloaded = Offloaded::new(adamw, folder.path()).unwrap();
+    offloaded.init(&layout);
+    let mut values = vec![0.5; layout.len()];
+    train(&mut offloaded, &layout, &mut values, 0..1);
+    check_store(&mut offloaded).unwrap();
+    offloaded.cut_file_for_tests();
+    train(&mut offloaded, &layout, &mut values, 1..2);
+    let problem = check_store(&mut offloaded).unwrap_err().problem;
+    assert!(problem.starts_with("cannot read byte "), "{problem}");
+    assert!(problem.contains(&folder.path().display().to_string()), "{problem}");
+    assert!(problem.ends_with("check the disk, and continue from a checkpoint"), "{problem}");
+    let before = bits(&values);
+    train(&mut offloaded, &layout, &mut values, 2..4);
+    assert!(bits(&values) == before, "a failure stays");
+    visit_state(&mut offloaded, &mut |_, _, _| panic!("state that is lost is not visited"));
+}
+
+#[test]
+fn an_optimizer_without_a_rule_of_its_own_is_named() {
+    struct Own;
+    impl Optimizer for Own {
+        fn name(&self) -> &str {
+            "mine"
+        }
+        fn init(&mut self, _: &Layout) {}
+        fn begin(&mut self, _: u64, _: f64) {}
+        fn update(&mut self, _: Update<'_>) {}
+        fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
+            Vec::new()
+        }
+    }
+    let error = Offloaded::new(Own, &std::env::temp_dir()).unwrap_err().to_string();
+    assert!(error.starts_with("the optimizer `mine` keeps its state in memory of its own"), "{error}");
+    let error = Offloaded::new(Averaged::new(Own, 0.5, false), &std::env::temp_dir()).unwrap_err();
+    assert_eq!(error.optimizer, "mine");
+}
+
+#[test]
+fn a_missing_folder_is_a_failure_of_the_store() {
+    let sgd = named("sgd", &Settings::default().with("momentum", 0.9)).unwrap();
+    let mut offloaded = Offloaded::new(sgd, "/nowhere/at/all".as_ref()).unwrap();
+    offloaded.init(&layout());
+    let problem = check_store(&mut offloaded).unwrap_err().problem;
+    assert!(
+        problem.starts_with("/nowhere/at/all: the folder for the optimizer's state does not exist"),
+        "{problem}"
+    );
+}

@@ -1,0 +1,55 @@
+//! Places of an optimizer's state other than its own memory: a rule whose state the caller holds, and the
+//! store that holds it.
+
+use std::fmt;
+
+use crate::layout::Layout;
+use crate::update::Update;
+
+/// The rule of an optimizer, apart from its state, which the caller holds.
+pub trait StatelessRule {
+    /// Returns the names of the arrays of state, in the order of [`Optimizer::state`](crate::Optimizer::state).
+    fn arrays(&mut self) -> Vec<&'static str>;
+
+    /// Same as [`Optimizer::init`](crate::Optimizer::init), without creating state. The caller's state begins at 0.
+    fn init_stateless(&mut self, layout: &Layout);
+
+    /// Same as [`Optimizer::update`](crate::Optimizer::update), with the state of exactly these elements: one slice for each array.
+    fn update_with(&mut self, update: Update<'_>, state: &mut [&mut [f32]]);
+}
+
+/// Function that is called with runs of state: the array's name, the first element, and the values.
+pub type VisitRun<'a> = dyn FnMut(&'static str, usize, &mut [f32]) + 'a;
+
+/// A place of an optimizer's state other than its memory.
+pub trait StateStore {
+    /// Returns the names of the arrays.
+    fn names(&self) -> &[&'static str];
+
+    /// Visits all of the state, one array after another, each in runs that follow one another and of which
+    /// there is at least one. What the function changes is kept.
+    fn visit(&mut self, visit: &mut VisitRun<'_>);
+
+    /// Returns the first failure of the store. From a failure on updates change nothing, and the state is
+    /// lost.
+    ///
+    /// # Errors
+    ///
+    /// The failure.
+    fn check(&mut self) -> Result<(), StoreFailure>;
+}
+
+/// Failure of a store, after which the state is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreFailure {
+    /// Place and cause, and advice.
+    pub problem: String,
+}
+
+impl fmt::Display for StoreFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem)
+    }
+}
+
+impl std::error::Error for StoreFailure {}
