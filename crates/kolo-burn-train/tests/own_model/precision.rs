@@ -65,7 +65,7 @@ fn a_precision_that_cannot_be_is_refused() {
                 recipe.precision.compute = "f16".into();
                 recipe.precision.backoff = 2.0;
             },
-            "backoff is 2",
+            "--loss-scale-backoff 2",
         ),
         (|recipe| recipe.precision.interval = 0, "--loss-scale-interval"),
     ] {

@@ -102,7 +102,11 @@ impl VerifyJob {
             command.args(["--servers", &run.servers.to_string()]);
         }
         if let Some(state) = run.divided {
-            command.args(["--shard", state, "--redundancy", "2"]);
+            command.args(["--shard", state]);
+            // Each divided parameter has one owner.
+            if state != "parameters" {
+                command.args(["--redundancy", "2"]);
+            }
         }
         if run.recomputed {
             command.arg("--activation-checkpointing");
