@@ -101,10 +101,10 @@ fn checkpoints_are_those_of_the_run_in_memory() {
 
 /// The file of this process's only replica in `folder`, by its descriptor.
 fn descriptor(folder: &Path) -> std::path::PathBuf {
-    let all = fs::read_dir("/proc/self/fd").unwrap().flatten().map(|entry| entry.path());
+    let mut all = fs::read_dir("/proc/self/fd").unwrap().flatten().map(|entry| entry.path());
     let is_in =
         |path: &std::path::PathBuf| fs::read_link(path).is_ok_and(|target| target.starts_with(folder));
-    all.filter(is_in).next().unwrap()
+    all.find(is_in).unwrap()
 }
 
 #[test]
