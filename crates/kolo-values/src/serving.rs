@@ -144,7 +144,7 @@ impl Shared {
             let Some(request) = Request::of_bytes(&bytes) else { continue };
             let Some(values) = self.wait_for(request.version, group)? else { break };
             let Some(run) = run_of(&values, request) else { continue };
-            let bytes: Vec<u8> = run.iter().flat_map(|value| value.to_le_bytes()).collect();
+            let bytes = bytes_of(run);
             drop(values);
             self.changed.notify_all();
             match messages.send(&bytes, from, request.number) {
@@ -174,6 +174,14 @@ impl Shared {
     }
 }
 
+/// Returns the bytes of values in little-endian order. Word by word, which the compiler turns into a copy.
+fn bytes_of(values: &[f32]) -> Vec<u8> {
+    let mut bytes = vec![0; size_of_val(values)];
+    let (words, _) = bytes.as_chunks_mut::<4>();
+    words.iter_mut().zip(values).for_each(|(word, value)| *word = value.to_le_bytes());
+    bytes
+}
+
 /// Returns the values of a request, or `None` if it is for elements that do not exist.
 fn run_of(values: &[f32], Request { start, len, .. }: Request) -> Option<&[f32]> {
     let start = usize::try_from(start).ok()?;
@@ -191,6 +199,7 @@ mod tests {
         assert_eq!(Request::of_bytes(&bytes), Some(request));
         assert!([&bytes[1..], &[], &[0; 33]].into_iter().all(|bytes| Request::of_bytes(bytes).is_none()));
         let values = [0.0, 1.0, 2.0, 3.0, 4.0];
+        assert_eq!(bytes_of(&[-2.0, 0.5]), [0, 0, 0, 192, 0, 0, 0, 63]);
         assert_eq!(run_of(&values, request), Some(&values[2..]));
         for (start, len) in [(3, 3), (u64::MAX, 1), (1, u64::MAX), (6, 0)] {
             assert_eq!(run_of(&values, Request { start, len, ..request }), None);
