@@ -1,4 +1,4 @@
-//! What a `VarBuilder` asks for its tensors while a model is built.
+//! Sources of a `VarBuilder`'s tensors while a model is built.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -5,7 +5,7 @@
 //! the backward pass has computed it. Ranks, reductions, optimizers, checkpoints and recovery are those of
 //! `kolo_ddp`, whose [`Ddp`](kolo_ddp::Ddp) drives it through [`Binding`](kolo_ddp::binding::Binding).
 //!
-//! What candle does not do, and what follows:
+//! Limits of candle, and their consequences:
 //!
 //! - Its tensors cannot wait for their values. So the backward pass overlaps with the reduction of gradients,
 //!   and the next forward pass begins when all updates have been made.

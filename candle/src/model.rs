@@ -33,7 +33,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// As [`CandleModel::build`]; or a selector selects nothing, or everything.
+    /// Errors of [`CandleModel::build`]; or a selector selects nothing, or everything.
     pub fn build<M>(
         &self,
         vars: &VarMap,

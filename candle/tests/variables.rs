@@ -1,4 +1,4 @@
-//! What happens to each kind of variable, and what is refused.
+//! Each kind of variable, and refusals.
 
 mod common;
 

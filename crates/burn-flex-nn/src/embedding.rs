@@ -1,5 +1,5 @@
-//! Lookup of a table's rows. Burn's keeps the table for the backward pass, which needs only its shape: a table
-//! that is computed again would stay in memory.
+//! Lookup of a table's rows. Burn's keeps the table for the backward pass, which needs only its shape: a
+//! table that is computed again would stay in memory.
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;

@@ -6,8 +6,8 @@
 //! `forward`. Between them, images stay in the memory order in which they read them; [`arrange`] gives weights
 //! their order, and [`fork`] adds gradients in it. [`matmul`], [`linear_gelu`], [`linear_gelu_tanh`],
 //! [`linear_add`], [`self_attention`], [`gelu`], [`gelu_tanh`], [`global_average_pool`], [`cross_entropy`]
-//! [`embedding`] and [`linear_cross_entropy`] are each one operation of the graph. On other backends they use Burn's
-//! operations.
+//! [`embedding`] and [`linear_cross_entropy`] are each one operation of the graph. On other backends they
+//! use Burn's operations.
 //!
 //! Within [`with_precision`], products and convolutions compute in a lower type, according to the list
 //! [`precision::OPERATIONS`].

@@ -1,8 +1,8 @@
 //! Tensors of values in flat memory: copies of them, or in place.
 //!
 //! On `flex` a trained parameter shows the memory that the optimizer writes, and nothing is copied. Burn
-//! never writes there: the first operation that would change such a tensor in place gets a copy of it, from Burn's
-//! controller of shared bytes. Kolo writes there only when no tensor shows that memory any more
+//! never writes there: the first operation that would change such a tensor in place gets a copy of it, from
+//! Burn's controller of shared bytes. Kolo writes there only when no tensor shows that memory any more
 //! ([`kolo_ddp::Loan`]).
 
 use burn::tensor::{DType, Device, Tensor, TensorData};

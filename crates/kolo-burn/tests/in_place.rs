@@ -111,7 +111,7 @@ fn parameters_lie_where_the_optimizer_writes() {
     assert_eq!(places.len(), 1, "the values never move");
 }
 
-/// Where the state is divided, values come while others are read.
+/// Values of a divided state come while others are read.
 #[test]
 fn parameters_are_copies_where_the_state_is_divided() {
     threads::spawn(2, |group| {

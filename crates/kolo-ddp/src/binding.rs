@@ -28,8 +28,8 @@ pub trait Binding {
     /// The model cannot be trained: the error names the tensor or device, and the remedy.
     fn inventory(&self, which: Which) -> Result<Inventory, BindingError>;
 
-    /// Does the same as [`Binding::inventory`] of all tensors, and may free the values of each large trained one
-    /// that it has read: [`Binding::write`] replaces them before they are used.
+    /// Does the same as [`Binding::inventory`] of all tensors, and may free the values of each large
+    /// trained one that it has read: [`Binding::write`] replaces them before they are used.
     ///
     /// # Errors
     ///
@@ -67,8 +67,8 @@ pub trait Binding {
         Ok(())
     }
 
-    /// Takes all values into the model itself, if some are gathered at each use ([`Values::divided`]), so that
-    /// it needs no other rank any more. The others must still serve theirs.
+    /// Takes all values into the model itself, if some are gathered at each use ([`Values::divided`]), so
+    /// that it needs no other rank any more. The others must still serve theirs.
     fn take_values(&mut self) {}
 
     /// Waits until no parameter waits for its values any more. Does nothing in a library whose parameters

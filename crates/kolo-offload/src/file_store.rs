@@ -1,4 +1,5 @@
-//! The store: the record that updates work on, those that were read ahead, and those on their way to the file.
+//! The store: the record that updates work on, those that were read ahead, and those on their way to the
+//! file.
 
 use std::collections::VecDeque;
 use std::mem::take;

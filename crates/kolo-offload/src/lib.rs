@@ -3,8 +3,8 @@
 //!
 //! The state is cut into records: all arrays of one block of 16,384 elements, or of one tensor where the rule
 //! needs whole tensors. An update fetches the record of its elements. One thread reads the records that came
-//! next in the last step ahead, and writes changed ones behind, so updates rarely wait for the disk. Memory: a
-//! few MiB, and one record if that is larger.
+//! next in the last step ahead, and writes changed ones behind, so updates rarely wait for the disk.
+//! Memory: a few MiB, and one record if that is larger.
 //!
 //! Below it, `kolo_optim` has the rules; above it, `kolo_sync` steps buckets and knows nothing of the file.
 

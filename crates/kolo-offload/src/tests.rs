@@ -28,7 +28,8 @@ fn number(seed: u64, element: usize) -> f32 {
     ((hash >> 40) as f32 / (1 << 24) as f32) - 0.5
 }
 
-/// Runs steps whose blocks come in another order in each third step, and leaves one tensor out in each second.
+/// Runs steps whose blocks come in another order in each third step, and leaves one tensor out in each
+/// second.
 fn train(optimizer: &mut dyn Optimizer, layout: &Layout, values: &mut [f32], steps: Range<u64>) {
     let whole = optimizer.scope() == Scope::Tensor;
     for step in steps {

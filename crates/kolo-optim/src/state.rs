@@ -5,7 +5,8 @@ use crate::layout::{Layout, SpanId};
 use crate::optimizer::Optimizer;
 use crate::store::{StoreFailure, VisitRun};
 
-/// Visits the state of an optimizer, wherever it lies, as [`StateStore::visit`](crate::StateStore::visit) does.
+/// Visits the state of an optimizer, wherever it lies, as [`StateStore::visit`](crate::StateStore::visit)
+/// does.
 pub fn visit_state(optimizer: &mut (impl Optimizer + ?Sized), visit: &mut VisitRun<'_>) {
     match optimizer.store() {
         Some(store) => store.visit(visit),
@@ -54,7 +55,8 @@ pub fn state_is_finite(optimizer: &mut (impl Optimizer + ?Sized)) -> bool {
     is_finite
 }
 
-/// Returns the first failure of the store, if the optimizer has one ([`StateStore::check`](crate::StateStore::check)).
+/// Returns the first failure of the store, if the optimizer has one
+/// ([`StateStore::check`](crate::StateStore::check)).
 ///
 /// # Errors
 ///

@@ -8,13 +8,16 @@ use crate::update::Update;
 
 /// The rule of an optimizer, apart from its state, which the caller holds.
 pub trait StatelessRule {
-    /// Returns the names of the arrays of state, in the order of [`Optimizer::state`](crate::Optimizer::state).
+    /// Returns the names of the arrays of state, in the order of
+    /// [`Optimizer::state`](crate::Optimizer::state).
     fn arrays(&mut self) -> Vec<&'static str>;
 
-    /// Same as [`Optimizer::init`](crate::Optimizer::init), without creating state. The caller's state begins at 0.
+    /// Same as [`Optimizer::init`](crate::Optimizer::init), without creating state. The caller's state
+    /// begins at 0.
     fn init_stateless(&mut self, layout: &Layout);
 
-    /// Same as [`Optimizer::update`](crate::Optimizer::update), with the state of exactly these elements: one slice for each array.
+    /// Same as [`Optimizer::update`](crate::Optimizer::update), with the state of exactly these elements:
+    /// one slice for each array.
     fn update_with(&mut self, update: Update<'_>, state: &mut [&mut [f32]]);
 }
 

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-/// Elements of one tensor to step: all of them with [`Scope::Tensor`](crate::Scope::Tensor), otherwise any run.
+/// Elements of one tensor to step: all of them with [`Scope::Tensor`](crate::Scope::Tensor), otherwise any
+/// run.
 #[derive(Debug)]
 pub struct Update<'a> {
     /// Range of these elements in flat memory, and in the optimizer's state.
@@ -16,7 +17,8 @@ pub struct Update<'a> {
     pub scale: f32,
     /// True if weight decay applies to this tensor.
     pub decay: bool,
-    /// Index of the tensor's group in the argument of [`Optimizer::set_groups`](crate::Optimizer::set_groups); 0 if there are no groups.
+    /// Index of the tensor's group in the argument of
+    /// [`Optimizer::set_groups`](crate::Optimizer::set_groups); 0 if there are no groups.
     pub group: usize,
 }
 

@@ -16,8 +16,8 @@ pub enum Sharding {
     /// part only, besides a few buckets. If a worker has several shards, it has all buckets until the pass of
     /// the last one.
     Gradients,
-    /// Also the values (stage 3): each worker holds its part of every large parameter, and gathers a parameter
-    /// when a pass uses it.
+    /// Also the values (stage 3): each worker holds its part of every large parameter, and gathers a
+    /// parameter when a pass uses it.
     Parameters,
 }
 

@@ -41,8 +41,8 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         Ok(())
     }
 
-    /// Refuses to continue with other samples than those of the checkpoint, unless the user accepts them, with
-    /// another tokenizer, and from a checkpoint beyond the end of the run.
+    /// Refuses to continue with other samples than those of the checkpoint, unless the user accepts them,
+    /// with another tokenizer, and from a checkpoint beyond the end of the run.
     fn check_position(&mut self, folder: &RunFolder, position: &Position) -> Result<(), Error> {
         let path = checkpoint::path(&folder.checkpoints(), position.step);
         self.task.data.tokenizer().map_or(Ok(()), |own| folder.check_tokenizer(position, own))?;

@@ -1,10 +1,10 @@
 //! Values of a model in flat memory, of which other code may read single tensors where they lie.
 //!
-//! A tensor library needs each tensor's values for a forward and a backward pass. [`LendableValues::lend`] gives
-//! them without a copy, as a [`Loan`]. What a loan shows never changes. So before a tensor is written, its
-//! loan must have ended: the loop drops the model's tensors before it steps. If somebody has kept one, such
-//! as a copy of the model from an earlier step, the values move to other memory, and the old memory is left
-//! to the loans. That costs a copy of all values.
+//! A tensor library needs each tensor's values for a forward and a backward pass. [`LendableValues::lend`]
+//! gives them without a copy, as a [`Loan`]. What a loan shows never changes. So before a tensor is
+//! written, its loan must have ended: the loop drops the model's tensors before it steps. If somebody has
+//! kept one, such as a copy of the model from an earlier step, the values move to other memory, and the old
+//! memory is left to the loans. That costs a copy of all values.
 //!
 //! Memory that was left lives as long as any loan of it. So a tensor is not lent while an older loan of it
 //! lives in such memory: whoever keeps many versions of a tensor keeps one of them there, and copies of all

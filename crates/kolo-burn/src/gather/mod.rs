@@ -3,8 +3,8 @@
 //!
 //! Burn calls a [`Reparameterization`] whenever a layer fetches a parameter. What is stored in its place is a
 //! leaf of the parameter's shape whose elements take no memory. A use is a node of the graph behind that
-//! leaf, which Burn computes again where the backward pass needs the values. So operations that save no values
-//! of their own hold none between the passes.
+//! leaf, which Burn computes again where the backward pass needs the values. So operations that save no
+//! values of their own hold none between the passes.
 //!
 //! The hook watches the node of each use. The leaf itself is the end of the graph, at which every gradient
 //! would come late, so nothing is passed on to it.

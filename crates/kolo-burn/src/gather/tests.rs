@@ -129,7 +129,8 @@ struct Chain {
 
 const LAYERS: usize = 4;
 
-/// What keeps a parameter from the forward to the backward pass gathers it once, all else twice. Burn's
+/// A layer that keeps a parameter from the forward to the backward pass gathers it once, all others twice.
+/// Burn's
 /// `Linear` does not need the first one's weights again, since its input needs no gradient.
 #[test]
 fn no_layer_keeps_a_parameter_between_the_passes() {

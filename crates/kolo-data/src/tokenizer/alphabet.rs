@@ -1,5 +1,6 @@
 //! The tokens of bytes, and the characters by which a byte-level BPE spells bytes. GPT-2's `bytes_to_unicode`
-//! defines them: a visible character of Latin-1 is itself, and the other bytes are the characters from U+0100 on.
+//! defines them: a visible character of Latin-1 is itself, and the other bytes are the characters from
+//! U+0100 on.
 
 /// Number of tokens of a text as bytes: the 256 bytes and [`END_OF_DOCUMENT`].
 pub const BYTE_VOCABULARY: usize = 257;

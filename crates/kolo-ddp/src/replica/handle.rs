@@ -127,8 +127,9 @@ impl Replica {
 
     /// All values of the model in the order of the layout, after all steps so far. Between two outer steps of
     /// islands they are those after the last outer step; within a round of `stale`, those that this rank last
-    /// received; where updates are one step late, they lack the gradient that is in flight. Where values are divided ([`Config::sharding`]) it is a
-    /// collective, which gathers them all; [`Replica::tensor`] gathers one.
+    /// received; where updates are one step late, they lack the gradient that is in flight. Where values
+    /// are divided ([`Config::sharding`]) it is a collective, which gathers them all; [`Replica::tensor`]
+    /// gathers one.
     ///
     /// # Errors
     ///

@@ -61,8 +61,8 @@ impl Train {
         Ok(())
     }
 
-    /// Returns the configuration of the run to continue, with the numbers of epochs and steps and the limit of
-    /// time that the user gave.
+    /// Returns the configuration of the run to continue, with the numbers of epochs and steps and the limit
+    /// of time that the user gave.
     fn longer(&self, mut config: Recipe) -> Result<Recipe, Failure> {
         if self.config.has("max_hours") {
             config.max_hours = self.config.recipe.max_hours;
