@@ -203,8 +203,9 @@ impl Call {
             Operation::Scatter if is_root => by_ranks("the input", input, output, "output"),
             Operation::AllToAll => {
                 for (counts, len, name) in [(&self.send, input, "input"), (&self.receive, output, "output")] {
-                    let sum: usize = counts.iter().sum();
-                    if counts.len() != world || sum != len {
+                    let sum = counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
+                    if counts.len() != world || sum != Some(len) {
+                        let sum = sum.map_or("too many".into(), |sum| sum.to_string());
                         return Err(Failure::Refused(format!(
                             "the {name} has {len} elements for {} counts with a sum of {sum}; it needs one count for \
                              each of {world} ranks, whose sum is its length",

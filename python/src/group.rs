@@ -18,12 +18,14 @@ use crate::elements::{ELEMENTS, REDUCTIONS};
 use crate::failure::{Failure, guarded};
 use crate::queue::{Handle, Queue};
 use crate::region::Region;
-use crate::waiting::{TURN, interruptible, wait_in_turns};
+use crate::waiting::{TURN, interruptible, limit, wait_in_turns};
 
 /// A store by which the ranks of one group meet, served by this process.
 #[pyclass(frozen, module = "kolo._native")]
 pub struct StoreServer {
     server: Mutex<Option<Server>>,
+    /// A process that this one forks shares the connections, and must not end them.
+    process: u32,
     address: String,
 }
 
@@ -38,7 +40,7 @@ impl StoreServer {
             Ok((server, address.to_string()))
         };
         let (server, address) = start().map_err(|failure| failure.exception(py, "forming a group", None))?;
-        Ok(StoreServer { server: Mutex::new(Some(server)), address })
+        Ok(StoreServer { server: Mutex::new(Some(server)), process: std::process::id(), address })
     }
 
     /// Where it listens.
@@ -49,8 +51,20 @@ impl StoreServer {
 
     /// Serves until the ranks have left, at most `seconds`, and ends.
     fn close(&self, py: Python<'_>, seconds: f64) {
+        if self.process != std::process::id() {
+            return;
+        }
+        let patience = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO);
         if let Some(server) = self.server.lock().take() {
-            py.detach(|| server.linger(Duration::from_secs_f64(seconds.max(0.0))));
+            py.detach(|| server.linger(patience));
+        }
+    }
+}
+
+impl Drop for StoreServer {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            std::mem::forget(self.server.get_mut().take());
         }
     }
 }
@@ -228,15 +242,11 @@ impl NativeGroup {
 
     /// Ends the group for all ranks: their waits end with this reason.
     fn abandon(&self, py: Python<'_>, reason: &str) {
+        if self.is_forked() {
+            return;
+        }
         let queue = self.open.lock().as_ref().map(|open| open.queue.clone());
         py.detach(|| queue.into_iter().for_each(|queue| queue.group.abandon(reason)));
-    }
-
-    /// The exception that ended the group, or None.
-    fn failure(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        let queue = self.open.lock().as_ref().map(|open| open.queue.clone())?;
-        let failure = Failure::from(queue.group.liveness().failure()?);
-        Some(failure.exception(py, "group", Some(self.rank)).into_value(py).into_any())
     }
 
     /// Leaves the group when what was started is over, or `patience` seconds later.
@@ -287,25 +297,19 @@ impl NativeGroup {
         self.process != std::process::id()
     }
 
-    /// Takes the group out to close it. In a forked process it is left alone.
+    /// Takes the group out to close it. A forked process leaves it alone, and its lock, which a thread may have held
+    /// at the fork.
     fn take(&self) -> Option<Open> {
-        let open = self.open.lock().take();
-        if self.is_forked() {
-            std::mem::forget(open);
-            return None;
-        }
-        open
+        if self.is_forked() { None } else { self.open.lock().take() }
     }
 
     fn with_open<R>(&self, py: Python<'_>, operation: &str, get: impl FnOnce(&Open) -> R) -> PyResult<R> {
-        let failure = match &*self.open.lock() {
-            _ if self.is_forked() => Failure::Refused(
-                "the group belongs to the process that formed it, not to one that it forks".into(),
-            ),
-            Some(open) => return Ok(get(open)),
-            None => Failure::Closed,
-        };
-        Err(failure.exception(py, operation, Some(self.rank)))
+        let raise = |failure: Failure| failure.exception(py, operation, Some(self.rank));
+        if self.is_forked() {
+            let problem = "the group belongs to the process that formed it, not to one that it forks";
+            return Err(raise(Failure::Refused(problem.into())));
+        }
+        self.open.lock().as_ref().map(get).ok_or_else(|| raise(Failure::Closed))
     }
 
     fn queue(&self, py: Python<'_>, operation: &str) -> PyResult<Arc<Queue>> {
@@ -319,6 +323,9 @@ impl NativeGroup {
 
 impl Drop for NativeGroup {
     fn drop(&mut self) {
+        if self.is_forked() {
+            return std::mem::forget(self.open.get_mut().take());
+        }
         if let Some(open) = self.take() {
             // Leaving may take a while, and this thread holds the GIL. Without a thread it stays until the end.
             let leave = move || open.close(Duration::ZERO);
@@ -340,7 +347,8 @@ impl Message {
     /// Waits at most `timeout` seconds; returns the sender, or None.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<usize>> {
-        let timeout = timeout.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+        let raise = |failure: Failure| failure.exception(py, "receive", Some(self.rank));
+        let timeout = limit(timeout).map_err(raise)?;
         let poll = |turn: Duration| {
             let mut arrived = self.arrived.lock();
             if let Some((from, _)) = &*arrived {
@@ -356,7 +364,7 @@ impl Message {
             }
         };
         let result = wait_in_turns(py, timeout, poll)?;
-        result.transpose().map_err(|error| Failure::from(error).exception(py, "receive", Some(self.rank)))
+        result.transpose().map_err(|error| raise(error.into()))
     }
 
     /// Number of bytes of the message that has arrived.

@@ -25,6 +25,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<queue::Handle>()?;
     module.add_function(wrap_pyfunction!(dlpack::from_dlpack, module)?)?;
     module.add_function(wrap_pyfunction!(waiting::end_callbacks, module)?)?;
+    module.add_function(wrap_pyfunction!(queue::settle, module)?)?;
     module.add("ELEMENTS", elements::ELEMENTS.map(|(name, element)| (name, element.size())).to_vec())?;
     module.add("REDUCTIONS", elements::REDUCTIONS.map(|(name, _)| name).to_vec())?;
     module.add("OPERATIONS", call::OPERATIONS.map(|(name, _)| name).to_vec())?;

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 
 use crate::call::Call;
 use crate::failure::Failure;
-use crate::waiting::{interpreter, wait_in_turns};
+use crate::waiting::{interpreter, limit, wait_in_turns};
 
 /// The end of one operation, which may be waited for.
 #[derive(Default)]
@@ -72,7 +72,8 @@ impl Handle {
     /// Waits for the end; False if `timeout` seconds are over before it. Raises if the operation failed.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let timeout = timeout.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+        let raise = |failure: Failure| failure.exception(py, self.operation, Some(self.rank));
+        let timeout = limit(timeout).map_err(raise)?;
         let done = { self.completion.state.lock().result.clone() };
         let result = match done {
             Some(result) => Some(result),
@@ -81,7 +82,7 @@ impl Handle {
         match result {
             None => Ok(false),
             Some(Ok(())) => Ok(true),
-            Some(Err(failure)) => Err(failure.exception(py, self.operation, Some(self.rank))),
+            Some(Err(failure)) => Err(raise(failure)),
         }
     }
 
@@ -107,6 +108,14 @@ impl Handle {
         drop(state);
         callback.call0(py).map(drop)
     }
+}
+
+/// Returns the value of a future of torch that is over and has (value, exception), or raises its exception. No frame of
+/// Python is on the way, so the text that torch makes of the exception has no trace.
+#[pyfunction]
+pub fn settle<'py>(future: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let (value, error): (Bound<'py, PyAny>, Bound<'py, PyAny>) = future.call_method0("value")?.extract()?;
+    if error.is_none() { Ok(value) } else { Err(PyErr::from_value(error)) }
 }
 
 type Job = (Call, Arc<Completion>);

@@ -6,6 +6,8 @@ use std::time::Duration;
 use parking_lot::{RwLock, RwLockReadGuard};
 use pyo3::prelude::*;
 
+use crate::failure::Failure;
+
 /// Time between two looks for signals.
 pub const TURN: Duration = Duration::from_millis(50);
 
@@ -51,6 +53,20 @@ pub fn interruptible<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send) -
     }
 }
 
+/// Returns the longest time of a wait, which Python gives in seconds; `None` if it has no end.
+///
+/// # Errors
+///
+/// It is negative, or no number.
+pub fn limit(seconds: Option<f64>) -> Result<Option<Duration>, Failure> {
+    let Some(seconds) = seconds else { return Ok(None) };
+    if seconds >= 0.0 {
+        // What a duration cannot hold has no end.
+        return Ok(Duration::try_from_secs_f64(seconds).ok());
+    }
+    Err(Failure::Refused(format!("the timeout is {seconds}; it must be a number of seconds from 0")))
+}
+
 /// Calls `poll`, which waits at most the given time, until it returns a value or `until` is over. A signal
 /// ends the wait and nothing else.
 pub fn wait_in_turns<R: Send>(
@@ -58,7 +74,7 @@ pub fn wait_in_turns<R: Send>(
     timeout: Option<Duration>,
     mut poll: impl FnMut(Duration) -> Option<R> + Send,
 ) -> PyResult<Option<R>> {
-    let until = timeout.map(|timeout| std::time::Instant::now() + timeout);
+    let until = timeout.and_then(|timeout| std::time::Instant::now().checked_add(timeout));
     loop {
         let rest = until.map_or(TURN, |until| until.saturating_duration_since(std::time::Instant::now()));
         if let Some(result) = py.detach(|| poll(rest.min(TURN))) {

@@ -367,7 +367,7 @@ class DataParallelTest(unittest.TestCase):
         self.assertEqual(losses[:4], losses[4:])
         for name, (begin, *steps) in traces.items():
             self.assertEqual(steps, first[1:], name)
-            self.assertEqual((begin["world_size"], begin["shards"], begin["sharded"]), (int(name[0]), SHARDS, True))
+            self.assertEqual((begin["world_size"], begin["shards"], begin["foreign"]), (int(name[0]), SHARDS, True))
             self.assertEqual(begin["tensors"], first[0]["tensors"], name)
 
     def test_random_transforms_in_worker_processes_are_named(self):

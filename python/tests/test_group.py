@@ -2,6 +2,7 @@
 
 import array
 import functools
+import math
 import os
 import random
 import signal
@@ -158,6 +159,18 @@ def bad_input():
         ("list has neither", lambda: group.all_reduce([1.0])),
         ("do not divide", lambda: group.all_to_all(np.ones(3), np.ones(3))),
         ("the tag is -1", lambda: group.send(ones, 0, -1)),
+        ("the rank is -1", lambda: group.send(ones, -1)),
+        ("the source is 9", lambda: group.receive(ones, 9)),
+        ("the timeout is -1", lambda: group.receive(ones, 0, timeout=-1)),
+        ("the timeout is NaN", lambda: group.receive(ones, 0, timeout=math.nan)),
+        ("the timeout is nan", lambda: group.barrier(timeout=math.nan)),
+        ("the color is -1", lambda: group.split(-1)),
+        ("the key is 'a'", lambda: group.split(0, "a")),
+        ("the root is 0.5", lambda: group.broadcast(ones, 0.5)),
+        ("a count of the input is -1", lambda: group.all_to_all(ones, ones, [-1, 5], [2, 2])),
+        ("a sum of 3", lambda: group.all_to_all(ones, ones, [2, 1], [2, 2])),
+        ("datetime64", lambda: group.all_reduce(np.array(["2020"], "datetime64[s]"))),
+        ("Kolo does not carry", lambda: group.all_reduce(np.zeros(2, "f4,i4"))),
         ("multiple of 8", lambda: group.all_reduce(np.frombuffer(bytearray(17), "uint8")[1:].view("float64"))),
     ]:
         try:
@@ -213,6 +226,8 @@ def messages():
             raise AssertionError("nobody has sent it")
         except kolo.Timeout as error:
             assert error.culprit == 0 and "rank 0" in str(error), error
+        group.send(np.ones(5, int), rank, 6)
+        assert group.receive(got, rank, 6, timeout=math.inf) == rank
         group.send(np.ones(2, "int8"), rank, 5)
         try:
             group.receive(got, rank, 5)
@@ -260,18 +275,17 @@ def ends_without_closing():
 
 
 def forks():
-    group = kolo.Group()
-    child = os.fork()
-    if child == 0:
-        try:
-            group.barrier()
-        except kolo.InvalidCall as error:
-            assert "forks" in str(error), error
-            # The interpreter's usual end, which must not leave the group in the parent's name.
-            sys.exit(7)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    assert group.all_reduce(np.ones(1))[0] == group.size
-    group.close()
+    with kolo.Group() as group:
+        child = os.fork()
+        if child == 0:
+            try:
+                group.barrier()
+            except kolo.InvalidCall as error:
+                assert "forks" in str(error), error
+                # An exception that leaves the block, then the interpreter's usual end: neither ends the parent's group.
+                sys.exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert group.all_reduce(np.ones(1))[0] == group.size
 
 
 def alone():

@@ -66,6 +66,9 @@ pub struct Start {
     /// True if each worker holds a part of the optimizer's state only.
     #[serde(default)]
     pub sharded: bool,
+    /// True if the steps are not those of Kolo's replicas, but of torch: they have neither servers nor tuning.
+    #[serde(default)]
+    pub foreign: bool,
     /// True if steps can be tuned ([`TUNE`]).
     #[serde(default)]
     pub tunable: bool,
@@ -280,6 +283,7 @@ mod tests {
             shards: 8,
             islands: true,
             sharded: true,
+            foreign: true,
             tunable: true,
             transport: "shm".into(),
             tensors,

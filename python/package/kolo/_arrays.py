@@ -1,6 +1,7 @@
 """Address, length and type of an array, of whatever library."""
 
 import ctypes
+import re
 
 from ._errors import InvalidCall
 from ._native import ELEMENTS, from_dlpack
@@ -55,7 +56,8 @@ def _of_interface(array, interface, place, writable):
     typestr, shape = interface["typestr"], interface["shape"]
     if typestr[0] == ">":
         _refuse(place, f"the array has the byte order of another machine ({typestr}); use newbyteorder first")
-    kind, bits = typestr[1], 8 * int(typestr[2:] or 0)
+    # Dates have a unit behind their size.
+    kind, bits = typestr[1], 8 * int(re.match(r"\d*", typestr[2:]).group() or 0)
     name = "bool" if kind == "b" else f"{_KINDS[kind]}{bits}" if kind in _KINDS else "object" if kind == "O" else str(
         getattr(array, "dtype", typestr))
     count = 1
@@ -74,6 +76,9 @@ def _of_interface(array, interface, place, writable):
 def _of_dlpack(array, place):
     if getattr(array, "requires_grad", False):
         array = array.detach()
+    # torch negates some tensors only when they are read.
+    if getattr(array, "is_neg", bool)():
+        _refuse(place, "the array's values are not in its memory; pass tensor.resolve_neg()")
     try:
         capsule = array.__dlpack__()
         address, count, name, contiguous = from_dlpack(capsule)

@@ -7,11 +7,13 @@ import weakref
 from . import _native
 from ._arrays import BYTE, describe
 from ._barrier import FIRST_TAG, barrier
-from ._errors import InvalidCall, Timeout
+from ._errors import InvalidCall, Timeout, whole
 
 _OPERATIONS = {name: code for code, name in enumerate(_native.OPERATIONS)}
 _REDUCTIONS = {name: code for code, name in enumerate(_native.REDUCTIONS)}
 
+# Of sizes and colors.
+_LARGEST = (1 << 32) - 1
 # Groups that are left in order when the interpreter ends.
 _open = weakref.WeakSet()
 
@@ -50,6 +52,8 @@ class Group:
         if any(given) and not all(given):
             raise InvalidCall("Group: pass rank, size and address, or none of them")
         if all(given):
+            size = whole("Group", "the size", size, 1, _LARGEST)
+            rank = whole("Group", "the rank", rank, 0, size - 1)
             native = _native.NativeGroup.join(rank, size, address, token, timeout)
         elif token is not None:
             raise InvalidCall("Group: a token needs rank, size and address; the environment's is KOLO_TOKEN")
@@ -147,7 +151,7 @@ class Group:
                 if array.len % self._size:
                     raise InvalidCall(f"{place}: {array.len} elements of the {name} do not divide into {self._size} parts")
                 given = [array.len // self._size] * self._size
-            counts.append([int(count) for count in given])
+            counts.append([whole(place, f"a count of the {name}", count, 0, array.len) for count in given])
         self._call("all_to_all", source, target, 0, 0, *counts)
         return output
 
@@ -157,13 +161,18 @@ class Group:
         if timeout is None:
             self._wait(self._native.run(_OPERATIONS["barrier"], BYTE, 0, 0, 0, 0, 0, 0))
         else:
+            if not float(timeout) >= 0.0:
+                raise InvalidCall(f"{self._place('barrier')}: the timeout is {timeout}; it must be a number of seconds from 0")
             self._barriers += 1
             barrier(self._native, self._barriers, float(timeout))
 
     def split(self, color, key=None):
         """Splits the group: ranks of one color form a group, ordered by key, else by rank. A rank whose color
         is None gets None. All ranks must call it."""
-        native = self._native.split(color, self._rank if key is None else key)
+        place = self._place("split")
+        color = None if color is None else whole(place, "the color", color, 0, _LARGEST)
+        key = self._rank if key is None else whole(place, "the key", key, -1 << 63, (1 << 63) - 1)
+        native = self._native.split(color, key)
         if native is None:
             return None
         group = Group.__new__(Group)
@@ -174,8 +183,9 @@ class Group:
 
     def send(self, data, to, tag=0):
         """Sends a message to a rank. Returns when `data` may change; the receiver need not have asked yet."""
-        array = describe(data, self._place("send"))
-        self._native.send(array.address, array.nbytes, to, self._tag("send", tag))
+        place = self._place("send")
+        array, to = describe(data, place), whole(place, "the rank", to, 0, self._size - 1)
+        self._native.send(array.address, array.nbytes, to, whole(place, "the tag", tag, 0, FIRST_TAG - 1))
 
     def receive(self, data, source=None, tag=0, timeout=None):
         """Receives the next message with a tag, of rank `source` or of any, in `data` of the same number of
@@ -183,7 +193,8 @@ class Group:
         message comes or the group fails."""
         place = self._place("receive")
         array = describe(data, place, writable=True)
-        message = self._native.receive(source, self._tag("receive", tag))
+        source = None if source is None else whole(place, "the source", source, 0, self._size - 1)
+        message = self._native.receive(source, whole(place, "the tag", tag, 0, FIRST_TAG - 1))
         sender = message.wait(timeout)
         if sender is None:
             whom = "any rank" if source is None else f"rank {source}"
@@ -205,18 +216,12 @@ class Group:
     def _place(self, operation):
         return f"{operation} of rank {self._rank}"
 
-    def _tag(self, operation, tag):
-        if not 0 <= tag < FIRST_TAG:
-            raise InvalidCall(f"{self._place(operation)}: the tag is {tag}; it must be from 0 to {FIRST_TAG - 1}")
-        return tag
-
     def _run(self, operation, input, output, op="sum", root=0):
         place = self._place(operation)
         reduction = _REDUCTIONS.get(op)
         if reduction is None:
             raise InvalidCall(f"{place}: the op is {op!r}; known are {', '.join(_REDUCTIONS)}")
-        if not 0 <= root < self._size:
-            raise InvalidCall(f"{place}: the root is {root}, but the group has {self._size} ranks")
+        root = whole(place, "the root", root, 0, self._size - 1)
         source = None if input is None else describe(input, place)
         target = None if output is None else describe(output, place, writable=operation != "reduce" or root == self._rank)
         if source is None and target is None:

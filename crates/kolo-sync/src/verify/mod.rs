@@ -162,6 +162,7 @@ impl Verifier {
             shards,
             islands: self.islands,
             sharded: self.sharded,
+            foreign: false,
             tunable: self.tunable,
             transport: group.transport().into(),
             tensors: layout.spans().iter().zip(prints).map(tensor).collect(),

@@ -125,6 +125,7 @@ pub(super) mod tests {
             shards: 4,
             islands: false,
             sharded: false,
+            foreign: false,
             tunable: true,
             transport: "solo".into(),
             tensors,

@@ -212,10 +212,13 @@ fn refusal(algorithm: &Algorithm, shares: &[usize]) -> Option<&'static str> {
 /// algorithm that cannot divide its shards among the workers. Returns `None` if it can.
 pub(super) fn obstacle(
     run: &Run,
-    &Start { shards, islands, sharded, tunable, .. }: &Start,
+    &Start { shards, islands, sharded, foreign, tunable, .. }: &Start,
 ) -> Option<&'static str> {
     if islands && run.servers > 0 {
         return Some("islands synchronize too rarely for servers");
+    }
+    if foreign && (run.servers > 0 || run.tuned) {
+        return Some("the program has neither servers nor tuning");
     }
     if sharded && run.servers > 0 {
         return Some("each worker adds and steps a part already, without servers");
@@ -263,7 +266,8 @@ mod tests {
 
     fn start(shards: usize) -> Start {
         let (transport, tensors) = ("solo".into(), Vec::new());
-        Start { world_size: 1, shards, islands: false, sharded: false, tunable: true, transport, tensors }
+        let (islands, sharded, foreign) = (false, false, false);
+        Start { world_size: 1, shards, islands, sharded, foreign, tunable: true, transport, tensors }
     }
 
     #[test]
@@ -418,6 +422,11 @@ mod tests {
         assert_eq!(obstacle(&tuned, &start(6)), None);
         assert!(obstacle(&tuned, &Start { tunable: false, ..start(6) }).is_some());
         assert!(obstacle(&served("direct"), &Start { sharded: true, ..start(8) }).is_some());
+        let of_torch = Start { foreign: true, tunable: false, ..start(8) };
+        for other in [served("direct"), tuned] {
+            assert!(obstacle(&other, &of_torch).is_some_and(|why| why.contains("neither servers nor tuning")));
+        }
+        assert_eq!(obstacle(&run(Some("direct")), &of_torch), None);
         assert!(obstacle(&served("direct"), &Start { islands: true, ..start(8) }).is_some());
     }
 

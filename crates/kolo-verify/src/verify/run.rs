@@ -69,7 +69,8 @@ impl VerifyJob {
         };
         if !file.exists() {
             return Err(Failure::work(format!(
-                "{} ended without a step: {status}; the program must train by Kolo's `Ddp` or `Replica`{}",
+                "{} ended without a step: {status}; the program must train by Kolo's `Ddp` or `Replica`, or by \
+                 `kolo.torch.DistributedDataParallel`{}",
                 describe(run),
                 words()
             )));

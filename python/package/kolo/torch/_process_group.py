@@ -13,15 +13,16 @@ import threading
 import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _native
 from .._arrays import BYTE, CODES
-from .._barrier import barrier
-from .._errors import Error, InvalidCall
+from .._barrier import FIRST_TAG, barrier
+from .._errors import Error, InvalidCall, whole
 from .._group import _OPERATIONS, _REDUCTIONS, _open
 from . import _device_group
 from ._device_group import by_device
-from ._work import ReceiveWork, Work, Works, backend_error, seconds
+from ._work import ReceiveWork, Work, Works, backend_error, has_its_values, seconds
 
 _DTYPES = {getattr(torch, name): code for name, code in CODES.items() if isinstance(getattr(torch, name, None), torch.dtype)}
 _KINDS = ReduceOp.RedOpType
@@ -29,6 +30,8 @@ _OPS = {
     _KINDS.SUM: "sum", _KINDS.AVG: "mean", _KINDS.MAX: "max", _KINDS.MIN: "min", _KINDS.PRODUCT: "product",
     _KINDS.BAND: "band", _KINDS.BOR: "bor", _KINDS.BXOR: "bxor", _KINDS.PREMUL_SUM: "sum",
 }
+# Types of tensors that have memory of their own.
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 # Of a group that torch gives no timeout.
 _DEFAULT_TIMEOUT = 1800.0
 
@@ -150,7 +153,7 @@ class ProcessGroup(dist.ProcessGroup):
         return True
 
     def allocate_tensor(self, size, dtype=None, device=None):
-        return torch.empty(size, dtype=dtype)
+        return torch.empty(size, dtype=dtype, device=device)
 
     def _set_sequence_number_for_group(self):
         pass
@@ -214,7 +217,7 @@ class ProcessGroup(dist.ProcessGroup):
             return tensor.data_ptr(), tensor.nbytes if code == BYTE else tensor.numel()
 
         if code == BYTE and op is not None:
-            raise InvalidCall(f"kolo: {operation} of rank {self._rank}: sums of {sample.dtype} are not defined")
+            raise InvalidCall(f"{self._place(operation)}: sums of {sample.dtype} are not defined")
         scale = sample.element_size() if code == BYTE and sample is not None else 1
         send, receive = (None if part is None else [scale * count for count in part] for part in counts)
         try:
@@ -230,38 +233,57 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _check(self, operation, *tensors):
         for tensor in tensors:
-            place = f"kolo: {operation} of rank {self._rank}"
+            place = self._place(operation)
             if tensor.layout is not torch.strided:
-                raise InvalidCall(f"{place}: a sparse tensor, which only a sum takes; pass a dense one (tensor.to_dense())")
+                raise InvalidCall(f"{place}: a tensor of {tensor.layout}; only a sum takes sparse ones, so pass a dense one "
+                                  "(tensor.to_dense())")
+            if type(tensor) not in _PLAIN and is_traceable_wrapper_subclass(tensor.detach()):
+                raise InvalidCall(f"{place}: a {type(tensor).__name__}, which consists of other tensors; pass these "
+                                  "(to_local() of a DTensor)")
             if tensor.device.type != "cpu":
                 raise InvalidCall(f"{place}: a tensor on {tensor.device}; all must be on the CPU, or all on a CUDA device")
             if tensor.dtype is not tensors[0].dtype:
                 raise InvalidCall(f"{place}: Invalid usage of tensors with different dtypes, {tensors[0].dtype} and {tensor.dtype}")
 
+    def _place(self, operation):
+        return f"kolo: {operation} of rank {self._rank}"
+
     @staticmethod
     def _contiguous(tensor):
         """Returns a tensor's contiguous memory to read."""
-        return tensor.detach().contiguous()
+        tensor = tensor.detach()
+        return tensor if has_its_values(tensor) else tensor.resolve_conj().resolve_neg().contiguous()
 
-    @staticmethod
-    def _writable(tensor, filled):
+    def _check_written(self, operation, *tensors):
+        """Refuses results of which several elements are one place in memory, such as those of `expand`."""
+        for tensor in tensors:
+            if not tensor.is_contiguous() and torch._debug_has_internal_overlap(tensor) == 1:
+                raise InvalidCall(f"{self._place(operation)}: the result goes to a tensor with several elements in one place; "
+                                  "pass a copy (tensor.clone())")
+
+    def _writable(self, operation, tensor, filled):
         """Returns contiguous memory for a result, and the function that copies it to the tensor, or None."""
         tensor = tensor.detach()
-        if tensor.is_contiguous():
+        if has_its_values(tensor):
             return tensor, None
+        self._check_written(operation, tensor)
         memory = torch.empty(tensor.shape, dtype=tensor.dtype)
         if filled:
             memory.copy_(tensor)
         return memory, lambda: tensor.copy_(memory)
 
+    def _check_factor(self, operation, tensor):
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            raise InvalidCall(f"{self._place(operation)}: PREMUL_SUM of {tensor.dtype}; only floats have factors")
+
     def _in_place(self, operation, tensor, options, value, op=None, root=0):
         self._check(operation, tensor)
         code, factor = (None, None) if op is None else _reduction(op)
-        memory, after = self._writable(tensor, filled=True)
+        is_read_only = operation == "reduce" and self._rank != root
+        memory, after = (self._contiguous(tensor), None) if is_read_only else self._writable(operation, tensor, filled=True)
         if factor is not None:
-            memory.mul_(factor)
-        if operation == "reduce" and self._rank != root:
-            after = None
+            self._check_factor(operation, memory)
+            memory = memory * factor if is_read_only else memory.mul_(factor)
         return self._start(operation, options, value, target=memory, op=code, root=root, after=after)
 
     # ---- collectives
@@ -281,7 +303,7 @@ class ProcessGroup(dist.ProcessGroup):
     def _sparse_sum(self, tensors, op):
         """Sums sparse tensors: gathers the entries of all ranks, padded to the largest number, and joins them."""
         if op != ReduceOp.SUM:
-            raise InvalidCall(f"kolo: all_reduce of rank {self._rank}: sparse tensors are summed only")
+            raise InvalidCall(f"{self._place('all_reduce')}: sparse tensors are summed only")
         tensor = tensors[0]
         own = tensor.detach().coalesce()
         indices, values = own.indices(), own.values()
@@ -322,11 +344,13 @@ class ProcessGroup(dist.ProcessGroup):
         if isinstance(inputs, torch.Tensor):
             outputs, inputs = [outputs], [inputs]
         if len(inputs) != 1 or len(outputs) != 1 or len(outputs[0]) != self._size:
-            raise InvalidCall(f"kolo: all_gather of rank {self._rank}: pass one input, and one output for each of {self._size} ranks")
-        source, parts = self._contiguous(inputs[0]), outputs[0]
-        self._check("all_gather", source, *parts)
+            raise InvalidCall(f"{self._place('all_gather')}: pass one input, and one output for each of {self._size} ranks")
+        parts = outputs[0]
+        self._check("all_gather", inputs[0], *parts)
+        self._check_written("all_gather", *parts)
+        source = self._contiguous(inputs[0])
         if any(part.numel() != source.numel() for part in parts):
-            raise InvalidCall(f"kolo: all_gather of rank {self._rank}: outputs and input differ in size")
+            raise InvalidCall(f"{self._place('all_gather')}: outputs and input differ in size")
         memory = torch.empty((self._size, *source.shape), dtype=source.dtype)
 
         def after():
@@ -339,9 +363,10 @@ class ProcessGroup(dist.ProcessGroup):
     def _allgather_base(self, output, input, opts=None):
         self._check("all_gather", output, input)
         if output.numel() != input.numel() * self._size:
-            raise InvalidCall("output tensor size must be equal to world_size times input tensor size")
+            raise InvalidCall(f"{self._place('all_gather')}: output tensor size must be equal to world_size times input tensor "
+                              f"size; they have {output.numel()} and {input.numel()} elements")
         source = self._contiguous(input)
-        memory, after = self._writable(output, filled=False)
+        memory, after = self._writable("all_gather", output, filled=False)
         return self._start("all_gather", opts, [output], source, memory, after=after)
 
     all_gather_single = _allgather_base
@@ -358,14 +383,16 @@ class ProcessGroup(dist.ProcessGroup):
 
     @by_device
     def gather(self, outputs, inputs, opts=None, timeout=None):
-        source, root = self._contiguous(inputs[0]), opts.rootRank
-        self._check("gather", source)
+        root = opts.rootRank
+        self._check("gather", inputs[0])
+        source = self._contiguous(inputs[0])
         if self._rank != root:
             return self._start("gather", opts, outputs, source, root=root)
         parts = outputs[0]
         self._check("gather", source, *parts)
+        self._check_written("gather", *parts)
         if len(parts) != self._size or any(part.numel() != source.numel() for part in parts):
-            raise InvalidCall(f"kolo: gather of rank {self._rank}: pass {self._size} outputs of the input's size")
+            raise InvalidCall(f"{self._place('gather')}: pass {self._size} outputs of the input's size")
         memory = torch.empty((self._size, *source.shape), dtype=source.dtype)
 
         def after():
@@ -382,21 +409,23 @@ class ProcessGroup(dist.ProcessGroup):
             parts = inputs[0]
             self._check("scatter", outputs[0], *parts)
             if len(parts) != self._size or any(part.numel() != outputs[0].numel() for part in parts):
-                raise InvalidCall(f"kolo: scatter of rank {self._rank}: pass {self._size} inputs of the output's size")
-            source = torch.cat([part.detach().reshape(-1) for part in parts])
-        memory, after = self._writable(outputs[0], filled=False)
+                raise InvalidCall(f"{self._place('scatter')}: pass {self._size} inputs of the output's size")
+            source = self._joined(parts)
+        memory, after = self._writable("scatter", outputs[0], filled=False)
         return self._start("scatter", opts, outputs, source, memory, root=root, after=after)
 
     @by_device
     def _reduce_scatter_base(self, output, input, opts=None):
         self._check("reduce_scatter", output, input)
         if input.numel() != output.numel() * self._size:
-            raise InvalidCall("input tensor must be the same size as output size times world size")
+            raise InvalidCall(f"{self._place('reduce_scatter')}: input tensor must be the same size as output size times world "
+                              f"size; they have {input.numel()} and {output.numel()} elements")
         op, factor = _reduction(ReduceOp.SUM if opts is None else opts.reduceOp)
         source = self._contiguous(input)
         if factor is not None:
+            self._check_factor("reduce_scatter", source)
             source = source * factor
-        memory, after = self._writable(output, filled=False)
+        memory, after = self._writable("reduce_scatter", output, filled=False)
         return self._start("reduce_scatter", opts, [output], source, memory, op=op, after=after)
 
     reduce_scatter_single = _reduce_scatter_base
@@ -407,17 +436,27 @@ class ProcessGroup(dist.ProcessGroup):
             outputs, inputs = [outputs], [inputs]
         output, parts = outputs[0], inputs[0]
         self._check("reduce_scatter", output, *parts)
-        whole = torch.cat([part.detach().reshape(-1) for part in parts])
+        if len(parts) != self._size or parts[self._rank].numel() != output.numel():
+            raise InvalidCall(f"{self._place('reduce_scatter')}: pass one input for each of {self._size} ranks, the own one of the "
+                              "output's size")
+        joined = self._joined(parts)
         if all(part.numel() == output.numel() for part in parts):
-            work = self._reduce_scatter_base(output, whole, opts)
+            work = self._reduce_scatter_base(output, joined, opts)
             work._value = outputs
             return work
         # Parts of different lengths: everything is reduced, and every rank takes its own part.
-        part = whole.split([part.numel() for part in parts])[self._rank].view(output.shape)
+        self._check_written("reduce_scatter", output)
+        part = joined.split([part.numel() for part in parts])[self._rank].view(output.shape)
         code, factor = _reduction(opts.reduceOp)
         if factor is not None:
-            whole.mul_(factor)
-        return self._start("all_reduce", opts, outputs, target=whole, op=code, after=lambda: output.copy_(part))
+            self._check_factor("reduce_scatter", joined)
+            joined.mul_(factor)
+        return self._start("all_reduce", opts, outputs, target=joined, op=code, after=lambda: output.copy_(part))
+
+    @staticmethod
+    def _joined(tensors):
+        """Returns the elements of some tensors in new memory, one tensor behind another."""
+        return torch.cat([tensor.detach().resolve_conj().resolve_neg().reshape(-1) for tensor in tensors])
 
     @by_device
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
@@ -428,28 +467,32 @@ class ProcessGroup(dist.ProcessGroup):
         self._check("all_to_all", output, input)
         send, receive = self._counts(input, input_split_sizes), self._counts(output, output_split_sizes)
         source = self._contiguous(input)
-        memory, after = self._writable(output, filled=False)
+        memory, after = self._writable("all_to_all", output, filled=False)
         return self._start("all_to_all", opts, [output], source, memory, counts=(send, receive), after=after)
 
     all_to_all_single = alltoall_base
 
     def _counts(self, tensor, splits):
         """Returns the elements for each rank, of a tensor that is split along its first dimension."""
-        rows = tensor.shape[0] if tensor.dim() else 0
+        rows, place = tensor.shape[0] if tensor.dim() else 0, self._place("all_to_all")
         if not splits:
-            if rows % self._size:
-                raise InvalidCall("Tensor's dim 0 does not divide equally across group size")
+            if rows % self._size or not tensor.dim():
+                raise InvalidCall(f"{place}: Tensor's dim 0 does not divide equally across group size: {list(tensor.shape)} "
+                                  f"among {self._size} ranks")
             return [tensor.numel() // self._size] * self._size
         if len(splits) != self._size:
-            raise InvalidCall("Number of tensor splits not equal to group size")
-        if sum(splits) != rows:
-            raise InvalidCall("Split sizes doesn't match total dim 0 size")
+            raise InvalidCall(f"{place}: Number of tensor splits not equal to group size: {len(splits)} for {self._size} ranks")
+        if sum(splits) != rows or min(splits) < 0:
+            raise InvalidCall(f"{place}: Split sizes doesn't match total dim 0 size: {list(splits)} of {rows} rows")
         return [split * (tensor.numel() // rows if rows else 0) for split in splits]
 
     @by_device
     def alltoall(self, outputs, inputs, opts=None):
         self._check("all_to_all", *outputs, *inputs)
-        source = torch.cat([tensor.detach().reshape(-1) for tensor in inputs])
+        if len(outputs) != self._size or len(inputs) != self._size:
+            raise InvalidCall(f"{self._place('all_to_all')}: pass one input and one output for each of {self._size} ranks")
+        self._check_written("all_to_all", *outputs)
+        source = self._joined(inputs)
         counts = [tensor.numel() for tensor in outputs]
         memory = torch.empty(sum(counts), dtype=outputs[0].dtype)
 
@@ -483,7 +526,7 @@ class ProcessGroup(dist.ProcessGroup):
     def broadcast_from(self, tensor, root):
         """Copies the tensor of a rank of this group to all, through the host's memory."""
         on_host = tensor.cpu()
-        memory, after = self._writable(on_host, filled=True)
+        memory, after = self._writable("broadcast", on_host, filled=True)
         self._start("broadcast", None, [tensor], target=memory, root=root, after=after).wait()
         if on_host is not tensor:
             tensor.copy_(on_host)
@@ -493,9 +536,9 @@ class ProcessGroup(dist.ProcessGroup):
     @by_device
     def send(self, tensors, dstRank, tag=0):
         self._check("send", tensors[0])
-        source = self._contiguous(tensors[0])
+        source, to = self._contiguous(tensors[0]), whole(self._place("send"), "the rank", dstRank, 0, self._size - 1)
         try:
-            self._native.send(source.data_ptr(), source.nbytes, dstRank, tag)
+            self._native.send(source.data_ptr(), source.nbytes, to, self._tag("send", tag))
         except Error as error:
             raise backend_error(error) from None
         return Work(None, tensors)
@@ -503,7 +546,18 @@ class ProcessGroup(dist.ProcessGroup):
     @by_device
     def recv(self, tensors, srcRank, tag=0):
         self._check("recv", tensors[0])
-        return ReceiveWork(self._native.receive(srcRank, tag), tensors[0], srcRank, self._timeout)
+        self._check_written("recv", tensors[0])
+        if srcRank is not None:
+            srcRank = whole(self._place("recv"), "the rank", srcRank, 0, self._size - 1)
+        try:
+            message = self._native.receive(srcRank, self._tag("recv", tag))
+        except Error as error:
+            raise backend_error(error) from None
+        return ReceiveWork(message, tensors[0], srcRank, self._timeout)
+
+    def _tag(self, operation, tag):
+        # Larger ones are those of barriers.
+        return whole(self._place(operation), "the tag", tag, 0, FIRST_TAG - 1)
 
     @by_device
     def recv_anysource(self, tensors, tag=0):

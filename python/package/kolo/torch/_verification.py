@@ -100,8 +100,8 @@ class Trace:
         except FileExistsError:
             raise InvalidCall(f"{_PLACE}: {self._requests.file} exists; every run, and every model of it, needs a file of its own "
                               "(KOLO_VERIFY_FILE), so kolo verify takes programs with one model") from None
-        # `sharded` has kolo verify leave out its run with summation servers, which a job of torch has not.
-        self._write({"world_size": size, "shards": self._shards, "sharded": True, "transport": transport, "tensors": tensors})
+        # kolo verify leaves out its runs with summation servers and with tuned steps, which a job of torch has not.
+        self._write({"world_size": size, "shards": self._shards, "foreign": True, "transport": transport, "tensors": tensors})
 
     def end(self, loss, samples):
         """Ends a step, whose values the optimizer will set."""

@@ -6,7 +6,9 @@ import threading
 import torch
 import torch.distributed as dist
 
+from .. import _native
 from .._errors import Error, InvalidCall
+from ._device_group import first_tensor
 
 
 def seconds(timeout):
@@ -14,6 +16,26 @@ def seconds(timeout):
     if isinstance(timeout, datetime.timedelta):
         timeout = timeout.total_seconds()
     return timeout if timeout and timeout > 0 else None
+
+
+def has_its_values(tensor):
+    """Returns true if a tensor's memory is contiguous and holds its values: torch conjugates and negates some only when
+    they are read."""
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+
+
+def future():
+    """Returns a future to set to (value, exception), and the one that follows it with the value or the exception.
+
+    `Future.set_exception` only has Python raise it: the C++ of DistributedDataParallel would take the exception for its
+    gradients, and crash. A callback that raises ends the next future with an error for both."""
+    begun = torch.futures.Future()
+    return begun, begun.then(_native.settle)
+
+
+def writing(tensor):
+    """Returns the context in which any thread may write a tensor: that of inference mode for tensors that were made in it."""
+    return torch.inference_mode() if tensor is not None and tensor.is_inference() else torch.no_grad()
 
 
 def backend_error(error):
@@ -39,7 +61,7 @@ class Work(dist.Work):
             with self._lock:
                 after, self._after = self._after, None
                 if after is not None:
-                    with torch.no_grad():
+                    with writing(first_tensor([self._value])):
                         after()
 
     def wait(self, timeout=None):
@@ -75,7 +97,7 @@ class Work(dist.Work):
 
     def get_future(self):
         if self._future is None:
-            self._future = torch.futures.Future()
+            self._begun, self._future = future()
             if self._handle is None:
                 self._resolve()
             else:
@@ -84,11 +106,12 @@ class Work(dist.Work):
 
     def _resolve(self):
         error = self.exception()
-        if error is not None:
-            self._future.set_exception(error)
-            return
-        self._finish()
-        self._future.set_result(self._value)
+        try:
+            if error is None:
+                self._finish()
+        except Exception as problem:
+            error = problem
+        self._begun.set_result((self._value, error))
 
 
 class Works(Work):
@@ -119,10 +142,10 @@ class ReceiveWork(dist.Work):
                 if source is None:
                     return False
                 tensor = self._tensor
-                target = tensor if tensor.is_contiguous() else torch.empty(tensor.shape, dtype=tensor.dtype)
+                target = tensor if has_its_values(tensor) else torch.empty(tensor.shape, dtype=tensor.dtype)
                 self._message.copy_to(target.data_ptr(), target.nbytes)
                 if target is not tensor:
-                    with torch.no_grad():
+                    with writing(tensor):
                         tensor.copy_(target)
                 self._source, self._done, self._message = source, True, None
             except Error as error:
@@ -160,14 +183,14 @@ class ReceiveWork(dist.Work):
         return self._source
 
     def get_future(self):
-        future = torch.futures.Future()
-        thread = threading.Thread(target=self._resolve, args=(future,), name="kolo-receive", daemon=True)
+        begun, last = future()
+        thread = threading.Thread(target=self._resolve, args=(begun,), name="kolo-receive", daemon=True)
         thread.start()
-        return future
+        return last
 
-    def _resolve(self, future):
+    def _resolve(self, begun):
         try:
             self.wait()
-            future.set_result([self._tensor])
+            begun.set_result(([self._tensor], None))
         except Exception as error:
-            future.set_exception(error)
+            begun.set_result((None, error))
