@@ -13,7 +13,7 @@ import struct
 import weakref
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .._errors import InvalidCall
 from ._agreement import agree
@@ -76,19 +76,32 @@ class Trace:
         self._rank = 0 if group is None else group.rank()
         self._file, self._seen, self._pending, self._optimizers = None, 0, None, []
         own = {id(parameter) for parameter in module.parameters()}
-        self_of = weakref.ref(self)
+        self._within, self_of = [], weakref.ref(self)
+
+        def is_ours(optimizer):
+            return any(id(parameter) in own for each in optimizer.param_groups for parameter in each["params"])
+
+        def before_step(optimizer, *_):
+            trace = self_of()
+            if trace is not None and is_ours(optimizer):
+                trace._within.append(optimizer)
 
         def after_step(optimizer, *_):
             trace = self_of()
-            if trace is not None and any(id(parameter) in own for each in optimizer.param_groups for parameter in each["params"]):
+            if trace is None or optimizer not in trace._within:
+                return
+            # One whose step runs another one, such as ZeroRedundancyOptimizer, is over when both are.
+            del trace._within[trace._within.index(optimizer):]
+            if not trace._within:
                 if optimizer not in trace._optimizers:
                     trace._optimizers.append(optimizer)
                 trace.flush()
 
-        self._hook = register_optimizer_step_post_hook(after_step)
+        self._hooks = register_optimizer_step_pre_hook(before_step), register_optimizer_step_post_hook(after_step)
 
     def begin(self):
         """Begins a step; before the first one it writes the model's values."""
+        self._within.clear()
         self.flush()
         if self._seen or self._file or self._rank:
             return
@@ -126,6 +139,10 @@ class Trace:
     def _restart(self):
         """Does what a process that resumes does: all values and optimizers come from a file."""
         path, optimizers = f"{self._requests.file}.checkpoint", self._optimizers
+        for optimizer in optimizers:
+            if hasattr(optimizer, "consolidate_state_dict"):
+                # The ranks have parts of a ZeroRedundancyOptimizer's state.
+                optimizer.consolidate_state_dict(to=0)
         state = self._module.state_dict()
         if self._rank == 0:
             torch.save({"model": state, "optimizers": [optimizer.state_dict() for optimizer in optimizers]}, path)
@@ -137,6 +154,7 @@ class Trace:
         self._module.load_state_dict(saved["model"])
         for optimizer, own in zip(optimizers, saved["optimizers"]):
             optimizer.state.clear()
+            getattr(optimizer, "optim", optimizer).state.clear()
             optimizer.load_state_dict(own)
 
     def _write(self, line):

@@ -110,7 +110,7 @@ class Work(dist.Work):
             if error is None:
                 self._finish()
         except Exception as problem:
-            error = problem
+            error = problem.with_traceback(None)
         self._begun.set_result((self._value, error))
 
 
@@ -193,4 +193,4 @@ class ReceiveWork(dist.Work):
             self.wait()
             begun.set_result(([self._tensor], None))
         except Exception as error:
-            begun.set_result((None, error))
+            begun.set_result((None, error.with_traceback(None)))
