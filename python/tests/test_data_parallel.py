@@ -317,6 +317,29 @@ def traced():
         os.environ.pop("KOLO_VERIFY_STEPS", None)
 
 
+def divides_the_optimizer():
+    """Trains with a part of the optimizer's state on each of several ranks, also resumed; with all of it on one."""
+    torch, dist, kolo = start()
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    world = os.environ["WORLD_SIZE"]
+    os.environ.update(KOLO_VERIFY_FILE=os.path.join(os.environ["TRACES"], world), KOLO_VERIFY_STEPS="3")
+    if world != "1":
+        os.environ["KOLO_VERIFY_RESUME"] = "2"
+    torch.manual_seed(5)
+    ddp = kolo.DistributedDataParallel(transformer(torch), SHARDS)
+    if world == "1":
+        optimizer = torch.optim.AdamW(ddp.parameters(), lr=0.01)
+    else:
+        optimizer = ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.AdamW, lr=0.01)
+        assert 0 < len(optimizer.optim.param_groups[0]["params"]) < len(list(ddp.parameters()))
+    for step, rows in enumerate([16, 11, 5]):
+        for inputs, labels in ddp.shards(*texts(torch, rows, step)):
+            ddp.backward(torch.nn.functional.cross_entropy(ddp(inputs), labels), len(inputs))
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 @needs_torch
 class DataParallelTest(unittest.TestCase):
     def test_equal_to_plain_torch_on_any_number_of_ranks(self):
@@ -369,6 +392,13 @@ class DataParallelTest(unittest.TestCase):
             self.assertEqual(steps, first[1:], name)
             self.assertEqual((begin["world_size"], begin["shards"], begin["foreign"]), (int(name[0]), SHARDS, True))
             self.assertEqual(begin["tensors"], first[0]["tensors"], name)
+
+    def test_a_divided_optimizer_has_the_same_bits(self):
+        with tempfile.TemporaryDirectory() as folder:
+            outputs(self, [1, 2, 3], divides_the_optimizer, TRACES=folder)
+            traces = [(pathlib.Path(folder) / world).read_text().splitlines()[1:] for world in "123"]
+        self.assertEqual(len(traces[0]), 3)
+        self.assertEqual(traces[1:], [traces[0]] * 2)
 
     def test_random_transforms_in_worker_processes_are_named(self):
         from kolo.torch._loaders import warn_of_random_transforms

@@ -227,6 +227,13 @@ def refused_with(act, kind, *words):
     raise AssertionError(words)
 
 
+def is_too_old():
+    import torch
+
+    torch.__version__ = type(torch.__version__)("2.10.1")
+    refused(started, "PyTorch 2.10.1 is too old")
+
+
 @needs_torch
 class OddInputTest(unittest.TestCase):
     def test_bad_tensors(self):
@@ -243,6 +250,9 @@ class OddInputTest(unittest.TestCase):
 
     def test_a_forked_process_is_no_rank(self):
         run(self, 2, forks)
+
+    def test_an_old_version_is_refused(self):
+        run(self, 1, is_too_old)
 
     def test_a_hook_that_fails(self):
         run(self, 2, fails_in_a_hook)

@@ -16,6 +16,10 @@ def register():
 
 
 def _create(place, options):
+    import torch
+
+    if torch.__version__ < (2, 11):
+        raise RuntimeError(f"kolo: PyTorch {torch.__version__} is too old; this wheel needs 2.11 or newer")
     from kolo.torch._process_group import ProcessGroup
 
     ranks = place.global_ranks_in_group

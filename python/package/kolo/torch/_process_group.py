@@ -5,6 +5,7 @@ that waits runs on its own thread. Others run one after another on the group's t
 futures only. Groups form by the store that torch gives to their members.
 """
 
+import functools
 import os
 import secrets
 import socket
@@ -586,4 +587,17 @@ class ProcessGroup(dist.ProcessGroup):
             server.close(10.0)
 
 
+def _unrecorded(attach):
+    """Returns the function of newer versions that has torch record a group's operations, without Kolo's groups: torch's
+    recorder knows groups of its own backends only, and fails for one that takes the place of torch's group."""
+
+    @functools.wraps(attach)
+    def attach_to_others(group, *arguments, **named):
+        return None if isinstance(group, ProcessGroup) else attach(group, *arguments, **named)
+
+    return attach_to_others
+
+
 dist.batch_isend_irecv = dist.distributed_c10d.batch_isend_irecv = _device_group.batches(dist.batch_isend_irecv, ProcessGroup)
+if hasattr(dist.distributed_c10d, "_maybe_attach_flight_recorder"):
+    dist.distributed_c10d._maybe_attach_flight_recorder = _unrecorded(dist.distributed_c10d._maybe_attach_flight_recorder)
