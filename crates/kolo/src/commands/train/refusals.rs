@@ -9,7 +9,7 @@ use kolo_dashboard::{NoTerminal, Screen};
 use kolo_data::{ImageDataSet, Part};
 use kolo_models as models;
 use kolo_recipe::{NeedsAll, Plan, Recipe};
-use kolo_weights::WeightsFile;
+use kolo_weights::{WeightsFile, check_tokenizer_of_init};
 
 use super::options::Train;
 
@@ -54,7 +54,11 @@ impl Train {
         if self.find_lr.is_none() {
             check_metric(config, model.traits().metrics, images)?;
         }
-        Ok(model.check(config, images.shape())?)
+        model.check(config, images.shape())?;
+        match images.tokenizer().filter(|_| self.begins()) {
+            Some(tokenizer) => Ok(check_tokenizer_of_init(config, tokenizer)?),
+            None => Ok(()),
+        }
     }
 
     /// Refuses `--tune` with algorithms whose order of summation depends on the cuts.
