@@ -34,7 +34,8 @@ fn loss(net: &Net, batch: &Batch, pass: &Pass<'_>) -> Result<Loss> {
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let model = CandleModel::build(&VarMap::new(), Net::new)?;
-    let mut recipe = Recipe { epochs: 2, shards: 4, batch_size: 32, ..Recipe::default() };
+    let mut recipe =
+        Recipe { model: "net".into(), epochs: 2, shards: 4, batch_size: 32, ..Recipe::default() };
     recipe.rate.lr = 0.05;
     let data = kolo_data::open("fashion-mnist-small")?;
     let trained =
@@ -45,7 +46,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
                 classification(&model.scores(&images).unwrap(), &labels).unwrap()
             })
             .on_step(|row: &StepRow, _: &CandleModel<Net>| {
-                if row.step % 5 == 0 {
+                if row.step.is_multiple_of(5) {
                     println!("step {}: loss {}", row.step, row.loss);
                 }
             })
