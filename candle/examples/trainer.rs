@@ -1,7 +1,7 @@
 //! A candle model in Kolo's trainer: run folder, metrics, checkpoints, resume, deaths.
 //!
-//! `cargo build --release --examples`, then `kolo launch --nproc 2 -- target/release/examples/trainer`. The same
-//! command continues a run that has ended early.
+//! `cargo build --release --examples`, then `kolo launch --nproc 2 -- target/release/examples/trainer`. The
+//! same command continues a run that has ended early.
 
 use candle_core::{Result, Tensor};
 use candle_nn::{Linear, Module, VarBuilder, VarMap, linear};

@@ -19,8 +19,8 @@ pub fn image_tensors(batch: &Batch) -> Result<(Tensor, Tensor)> {
 }
 
 /// Returns the cross entropy of a classifier's scores `[samples, classes]`, before softmax, with labels
-/// `[samples]`: with the recipe's label smoothing (Szegedy et al. 2016, arXiv:1512.00567, section 7), and with
-/// mixed labels where images are mixed.
+/// `[samples]`: with the recipe's label smoothing (Szegedy et al. 2016, arXiv:1512.00567, section 7), and
+/// with mixed labels where images are mixed.
 ///
 /// # Errors
 ///

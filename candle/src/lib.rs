@@ -3,8 +3,8 @@
 //!
 //! The binding maps the variables of a `VarMap` to flat memory and back, and sees each gradient as soon as
 //! the backward pass has computed it. Ranks, reductions, optimizers, checkpoints and recovery are those of
-//! `kolo_ddp`, whose [`Ddp`](kolo_ddp::Ddp) drives it through [`Binding`](kolo_ddp::binding::Binding). [`Trainer`]
-//! is the trainer of whole runs.
+//! `kolo_ddp`, whose [`Ddp`](kolo_ddp::Ddp) drives it through [`Binding`](kolo_ddp::binding::Binding).
+//! [`Trainer`] is the trainer of whole runs.
 //!
 //! Limits of candle, and their consequences:
 //!

@@ -1,4 +1,4 @@
-//! candle through the whole trainer: run folder, metrics, resume, the values of candle's own optimizer, errors.
+//! candle through the whole trainer: run folder, metrics, resume, the values of candle's optimizer, errors.
 
 mod common;
 

@@ -70,6 +70,6 @@ mod tests {
         facts.settings.has_weights = true;
         assert_eq!(find(&facts), None);
         facts.settings.shares = vec![1, 1, 0];
-        assert_eq!(find(&facts).unwrap().1, "1 of 3 workers have no shard: a step has 2");
+        assert_eq!(find(&facts).unwrap().1, "1 of 3 workers has no shard: a step has 2");
     }
 }

@@ -60,7 +60,8 @@ fn divided(data: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
 }
 
-/// Returns the description in the header of the file at a path, if it is one of safetensors with such an entry.
+/// Returns the description in the header of the file at a path, if it is one of safetensors with such an
+/// entry.
 pub(super) fn description(path: &Path) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let mut length = [0; LENGTH];

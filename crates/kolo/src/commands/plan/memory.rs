@@ -3,14 +3,11 @@
 use clap::Args;
 use kolo::Failure;
 use kolo_models::language_model_size;
-use kolo_plan::memory::{FOOTPRINTS, Footprint, SHARDINGS, Sharding};
+use kolo_plan::memory::{FOOTPRINTS, Footprint};
+use kolo_plan::memory_table::{Row, Training};
 use kolo_program::output::{print, print_json};
-use serde::Serialize;
 
 use super::numbers::model_size;
-
-/// Units of the table, of which the first that does not make the largest number smaller than 1 counts.
-const UNITS: [(&str, f64); 4] = [("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("bytes", 1.0)];
 
 /// Predict what each worker holds in memory, for each way to shard it.
 ///
@@ -43,36 +40,6 @@ pub(crate) struct Memory {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct Row {
-    workers: u64,
-    /// Memory of a worker for each kind of sharding.
-    by_sharding: Vec<Entry>,
-}
-
-#[derive(Serialize)]
-struct Entry {
-    sharding: &'static str,
-    /// Sum of `parts`.
-    bytes: f64,
-    parts: Parts,
-    /// Bytes of buckets on their way, on top.
-    bucket_bytes: f64,
-    /// Bytes of the optimizer's state in a file.
-    file_bytes: f64,
-    /// Elements that a worker sends and receives in a step.
-    volume_elements: f64,
-}
-
-/// Bytes in memory.
-#[derive(Serialize)]
-struct Parts {
-    parameters: f64,
-    gradients: f64,
-    optimizer: f64,
-    file_buffers: f64,
-}
-
 impl Memory {
     pub(crate) fn run(self) -> Result<(), Failure> {
         if self.workers.contains(&0) {
@@ -83,70 +50,18 @@ impl Memory {
                 "--redundancy 0: one worker at least holds each part; give 1 or more",
             ));
         }
-        let parameters = self.model_parameters()?;
-        let rows: Vec<Row> = self.workers.iter().map(|workers| self.row(parameters, *workers)).collect();
+        let (footprint, redundancy, offload) = (self.footprint, self.redundancy, self.offload);
+        let training = Training { parameters: self.model_parameters()?, footprint, redundancy, offload };
+        let rows: Vec<Row> = self.workers.iter().map(|workers| training.row(*workers)).collect();
         if self.json {
             return print_json(&rows);
         }
-        print(&self.table(parameters, &rows))
+        print(&training.table(&rows))
     }
 
     fn model_parameters(&self) -> Result<f64, Failure> {
         let Some(model) = &self.model else { return Ok(self.parameters.unwrap_or_default()) };
         Ok(language_model_size(model, self.vocabulary.unwrap_or(kolo_data::BYTE_VOCABULARY))? as f64)
-    }
-
-    fn row(&self, parameters: f64, workers: u64) -> Row {
-        // Copies leave as many parts as a job without them and with fewer workers has.
-        let owners = (workers as f64 / self.redundancy as f64).max(1.0);
-        let entry = |sharding: &Sharding| {
-            let memory = self.footprint.per_worker(parameters, owners, *sharding);
-            let memory = if self.offload { self.footprint.offloaded(memory) } else { memory };
-            Entry {
-                sharding: sharding.name(),
-                bytes: memory.total(),
-                parts: Parts {
-                    parameters: memory.parameters,
-                    gradients: memory.gradients,
-                    optimizer: memory.optimizer,
-                    file_buffers: memory.file_buffers,
-                },
-                bucket_bytes: memory.in_flight,
-                file_bytes: memory.in_file,
-                volume_elements: sharding.volume() * parameters,
-            }
-        };
-        Row { workers, by_sharding: self.shardings().map(entry).collect() }
-    }
-
-    /// Returns the kinds of sharding that `kolo train` permits with this redundancy.
-    fn shardings(&self) -> impl Iterator<Item = &'static Sharding> {
-        SHARDINGS.iter().filter(|sharding| self.redundancy == 1 || **sharding != Sharding::Parameters)
-    }
-
-    fn table(&self, parameters: f64, rows: &[Row]) -> String {
-        let entries = rows.iter().flat_map(|row| &row.by_sharding);
-        let most = entries.map(|entry| entry.bytes).fold(0.0, f64::max);
-        let (unit, factor) = UNITS.into_iter().find(|(_, factor)| most >= *factor).unwrap_or(UNITS[3]);
-        let mut text = format!(
-            "{parameters:.3e} parameters, {} ({}): {unit} of each worker by --shard; \
-             activations on top, 13 MB of buckets with gradients, three tensors with parameters{}{}\n\n",
-            self.footprint.name,
-            self.footprint.about,
-            if self.redundancy > 1 {
-                format!("; {} workers hold each part (--redundancy)", self.redundancy)
-            } else {
-                String::new()
-            },
-            if self.offload { "; the optimizer's state is in a file" } else { "" }
-        );
-        text += &format!("{:>10}", "workers");
-        self.shardings().for_each(|sharding| text += &format!("{:>14}", sharding.name()));
-        for row in rows {
-            text += &format!("\n{:>10}", row.workers);
-            row.by_sharding.iter().for_each(|entry| text += &format!("{:>14.2}", entry.bytes / factor));
-        }
-        text + "\n"
     }
 }
 
