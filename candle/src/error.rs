@@ -57,6 +57,9 @@ pub enum Error {
     /// The model could not be built.
     #[error("the model cannot be built: {}", sentence(.0))]
     Build(#[source] candle_core::Error),
+    /// A forward pass of [`Trainer`](crate::Trainer) failed.
+    #[error("the loss cannot be computed: {}", sentence(.0))]
+    Forward(#[source] candle_core::Error),
     /// A backward pass failed.
     #[error("the backward pass failed: {}", sentence(.0))]
     Backward(#[source] candle_core::Error),

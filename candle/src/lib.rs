@@ -4,6 +4,7 @@
 //! The binding maps the variables of a `VarMap` to flat memory and back, and sees each gradient as soon as
 //! the backward pass has computed it. Ranks, reductions, optimizers, checkpoints and recovery are those of
 //! `kolo_ddp`, whose [`Ddp`](kolo_ddp::Ddp) drives it through [`Binding`](kolo_ddp::binding::Binding).
+//! [`Trainer`] is the trainer of whole runs.
 //!
 //! Limits of candle, and their consequences:
 //!
@@ -19,7 +20,9 @@
 mod backends;
 mod dropout;
 mod error;
+mod framework;
 mod hook;
+mod images;
 mod initial;
 mod loss;
 mod memory;
@@ -29,6 +32,8 @@ mod variables;
 
 pub use dropout::dropout;
 pub use error::Error;
+pub use framework::{Candle, Trainer};
+pub use images::{accuracy, classification, cross_entropy, dropout_key, image_tensors};
 pub use loss::Loss;
 pub use model::CandleModel;
 pub use options::Options;

@@ -16,8 +16,8 @@ use candle_core::{DType, Error, Result, Tensor};
 /// ```
 #[derive(Debug)]
 pub struct Loss {
-    /// Sum, a tensor of one element.
-    tensor: Tensor,
+    /// Sum, a tensor of one element; or the error of the forward pass.
+    tensor: Result<Tensor>,
     sum: f64,
     count: usize,
     /// Factor of the gradients.
@@ -42,12 +42,23 @@ impl Loss {
     pub fn sum(sum: Tensor, count: usize) -> Result<Self> {
         let tensor = one_number(sum)?;
         let sum = tensor.to_dtype(DType::F64)?.to_scalar::<f64>()?;
-        Ok(Loss { tensor, sum, count, factor: 1.0 })
+        Ok(Loss { tensor: Ok(tensor), sum, count, factor: 1.0 })
     }
 
     /// Returns the tensor with which the backward pass begins.
-    pub(crate) fn into_root(self) -> Result<Tensor> {
-        if self.factor == 1.0 { Ok(self.tensor) } else { self.tensor * f64::from(self.factor) }
+    pub(crate) fn into_root(self) -> std::result::Result<Tensor, crate::Error> {
+        let tensor = self.tensor.map_err(crate::Error::Forward)?;
+        let is_whole = self.factor == 1.0;
+        let scaled = if is_whole { Ok(tensor) } else { tensor * f64::from(self.factor) };
+        scaled.map_err(crate::Error::Backward)
+    }
+}
+
+/// Keeps an error of the forward pass for the backward pass, which returns it: a loss of
+/// [`Trainer`](crate::Trainer) cannot.
+impl From<Result<Loss>> for Loss {
+    fn from(loss: Result<Loss>) -> Self {
+        loss.unwrap_or_else(|error| Loss { tensor: Err(error), sum: 0.0, count: 1, factor: 1.0 })
     }
 }
 

@@ -127,7 +127,7 @@ impl<M> Binding for CandleModel<M> {
     fn backward(&self, loss: Loss, sink: Arc<dyn GradientSink>) -> Result<(), BindingError> {
         let destination = &self.variables.destination;
         let pass = destination.open(sink);
-        let gradients = loss.into_root().and_then(|root| root.backward()).map_err(Error::Backward)?;
+        let gradients = loss.into_root()?.backward().map_err(Error::Backward)?;
         // Those of variables that the model holds without a hook.
         for (span, var) in self.variables.trained() {
             if let Some(gradient) = gradients.get(var) {

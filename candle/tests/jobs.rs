@@ -1,4 +1,4 @@
-//! The example, started by the launcher: one, two and three workers end in the same weights, and so do those
+//! The examples, started by the launcher: one, two and three workers end in the same weights, and so do those
 //! of which one was killed.
 
 use std::path::PathBuf;
@@ -23,33 +23,47 @@ fn main() -> ExitCode {
             }
         };
     }
-    let undisturbed = format!("exec {} 1", example().display());
-    // The number of candle's threads, which divide the work of one operation, changes no bit either.
-    let [one, two, three] =
-        [1, 2, 3].map(|n| ended(n, &format!("export RAYON_NUM_THREADS={n}; {undisturbed}")).0);
-    assert_eq!((&two, &three), (&one, &one));
-    // Rank 0 has made some steps when rank 1 is killed.
-    let place = tempfile::tempdir().unwrap();
-    let killed = format!(
-        r#"cd {place}; if [ "$RANK" = 1 ]; then echo $$ > pid; {undisturbed}; fi
-        {example} 1 | while read -r line; do
-            echo "$line"
-            case "$line" in "step 10:"*) kill -9 "$(cat pid)" ;; esac
-        done"#,
-        place = place.path().display(),
-        example = example().display()
-    );
-    let (survived, messages) = ended(2, &killed);
-    assert!(messages.contains("was killed by SIGKILL"), "{messages}");
-    assert_eq!(survived, one);
-    println!("test result: ok. 4 jobs ended in the weights {one}");
+    ends_in_the_same_weights("images", "1");
+    ends_in_the_same_weights("trainer", "");
+    println!("test result: ok. 8 jobs ended in the weights that they should have");
     ExitCode::SUCCESS
 }
 
-/// The example, which cargo builds beside the tests.
-fn example() -> PathBuf {
+/// Starts an example with an argument on one, two and three workers, and on two of which one is killed.
+fn ends_in_the_same_weights(example: &str, argument: &str) {
+    let program = program(example);
+    let program = program.display();
+    // Each job in a folder of its own: the trainer writes to its working directory.
+    let place = tempfile::tempdir().unwrap();
+    let inside = |job: &str| {
+        let folder = place.path().join(job);
+        std::fs::create_dir(&folder).unwrap();
+        format!("cd {}; export KOLO_RUN_FOLDER={}", folder.display(), folder.join("run").display())
+    };
+    let undisturbed = format!("exec {program} {argument}");
+    // The number of candle's threads, which divide the work of one operation, changes no bit either.
+    let [one, two, three] = [1, 2, 3].map(|n| {
+        ended(n, &format!("{}; export RAYON_NUM_THREADS={n}; {undisturbed}", inside(&n.to_string()))).0
+    });
+    assert_eq!((&two, &three), (&one, &one));
+    // Rank 0 has made some steps when rank 1 is killed.
+    let killed = format!(
+        r#"{place}; if [ "$RANK" = 1 ]; then echo $$ > pid; {undisturbed}; fi
+        {program} {argument} | while read -r line; do
+            echo "$line"
+            case "$line" in "step 10:"*) kill -9 "$(cat pid)" ;; esac
+        done"#,
+        place = inside("killed"),
+    );
+    let (survived, messages) = ended(2, &killed);
+    assert!(messages.contains("was killed by SIGKILL"), "{messages}");
+    assert_eq!(survived, one, "{example}");
+}
+
+/// An example, which cargo builds beside the tests.
+fn program(example: &str) -> PathBuf {
     let program = std::env::current_exe().unwrap();
-    let path = program.parent().unwrap().parent().unwrap().join("examples/images");
+    let path = program.parent().unwrap().parent().unwrap().join("examples").join(example);
     assert!(path.is_file(), "{} is missing: `cargo build --examples`", path.display());
     path
 }

@@ -12,6 +12,7 @@ use super::{SHARDS, tensor};
 pub const INPUTS: usize = 7;
 
 /// Two layers.
+#[derive(Debug)]
 pub struct Mlp {
     pub hidden: Linear,
     pub out: Linear,

@@ -321,7 +321,7 @@ pub enum DataError {
         folder: PathBuf,
     },
     /// A folder beside the training images, or a text beside the training texts, is no part.
-    #[error("{}: beside `train` there may be `val` and `test`; rename or move this", path.display())]
+    #[error("{}: beside `train` there may be `val` and `test`, as folders or files of these names; rename or move this", path.display())]
     UnknownPart {
         /// The folder or the file.
         path: PathBuf,

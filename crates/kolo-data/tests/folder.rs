@@ -116,7 +116,9 @@ fn parts_have_folders_of_their_own() {
     let unknown = refusal(folder.path());
     assert_eq!(
         unknown,
-        format!("{root}/valid: beside `train` there may be `val` and `test`; rename or move this")
+        format!(
+            "{root}/valid: beside `train` there may be `val` and `test`, as folders or files of these names; rename or move this"
+        )
     );
 }
 

@@ -141,6 +141,23 @@ pub enum Error {
         /// Path of the weights or of the run.
         path: PathBuf,
     },
+    /// Nothing says of which language model weights are.
+    #[error(
+        "{path}: Kolo does not know the model of these weights; give a run folder, a checkpoint inside of one, \
+         or what `kolo export` has written, with the .json beside it"
+    )]
+    NoModelKnown {
+        /// Path of the weights.
+        path: PathBuf,
+    },
+    /// Weights do not say where the data of their training lies.
+    #[error("{path}: these weights do not say where their data lies; give --data {usage}")]
+    NoDataKnown {
+        /// Path of the weights.
+        path: PathBuf,
+        /// The data set of their training, in the form of the command line.
+        usage: String,
+    },
     /// The preprocessing of a model contradicts itself.
     #[error("{path}: the preprocessing of its samples is damaged: {problem}")]
     Preprocessing {

@@ -30,6 +30,7 @@ mod failures;
 mod forecast;
 mod links;
 pub mod memory;
+pub mod memory_table;
 pub mod step;
 pub mod stragglers;
 pub mod training;

@@ -78,13 +78,13 @@ impl Sharding {
         if self == Sharding::Parameters { 3.0 } else { 2.0 }
     }
 
-    /// Returns a short name of the sharded state.
+    /// Returns the name of the sharded state, which is that of `kolo train --shard`.
     pub fn name(self) -> &'static str {
         match self {
             Sharding::None => "nothing",
             Sharding::Optimizer => "optimizer",
-            Sharding::Gradients => "gradients too",
-            Sharding::Parameters => "all",
+            Sharding::Gradients => "gradients",
+            Sharding::Parameters => "parameters",
         }
     }
 

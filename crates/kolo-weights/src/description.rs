@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use kolo_data::{CONTEXT, Preprocessing};
+use kolo_data::{CONTEXT, Preprocessing, Tokenizer};
 use kolo_ddp::checkpoint::Position;
 use kolo_recipe::{RunFolder, Stem};
 use serde::de::DeserializeOwned;
@@ -33,6 +33,9 @@ pub struct Description {
     /// Token that ends a document of a language model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_of_document: Option<u16>,
+    /// Name of the contents of a language model's tokenizer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokenizer: Option<String>,
     /// Name of the data set that the model was trained on.
     pub data: String,
     /// Steps that the model was trained for.
@@ -59,7 +62,8 @@ impl Description {
             model: config.model,
             stem: config.stem,
             context: is_text.then(|| config.input.context.unwrap_or(CONTEXT)),
-            end_of_document: tokenizer.map(|tokenizer| tokenizer.end_of_document()),
+            end_of_document: tokenizer.as_ref().map(Tokenizer::end_of_document),
+            tokenizer: tokenizer.as_ref().map(Tokenizer::content),
             data,
             step: position.step,
             preprocessing,

@@ -192,6 +192,25 @@ pub enum WeightsError {
         /// Number of the model's tokens.
         needed: usize,
     },
+    /// The weights are of a language model over the tokens of another tokenizer.
+    #[error(
+        "{}: these weights are for {}{}",
+        path.display(),
+        if *is_bytes {
+            "bytes as tokens; take them without a tokenizer.json"
+        } else {
+            "another tokenizer; take the tokenizer.json of their run, or of its exports"
+        },
+        if *is_init { ", or begin with new vectors by --init-skip 'wte.*'" } else { "" }
+    )]
+    OtherTokenizer {
+        /// The weights.
+        path: PathBuf,
+        /// True if they are for bytes.
+        is_bytes: bool,
+        /// True if a run was to begin with them.
+        is_init: bool,
+    },
     /// The description of a folder for transformers contradicts its weights.
     #[error("{}: `{key}` is {found}, and the weights beside it have {there}; the two are of different models", path.display())]
     ConfigDiffers {

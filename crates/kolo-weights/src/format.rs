@@ -23,6 +23,9 @@ pub struct WeightFormat {
     pub(crate) encode: fn(Vec<NamedTensor>, &Description) -> Result<Vec<u8>, WeightsError>,
     /// Returns true for the beginning of a file of this format.
     pub(crate) recognizes: fn(&[u8]) -> bool,
+    /// Returns the description, as JSON, in the file at a path; `None` if it is of another format, holds
+    /// none, or cannot be read.
+    pub(crate) description: fn(&Path) -> Option<String>,
     /// Decodes the tensors from the contents of the file at a path.
     pub(crate) decode: fn(&Path, Vec<u8>) -> Result<Vec<NamedTensor>, WeightsError>,
     /// Files of a format that is a folder; `None` for a single file.

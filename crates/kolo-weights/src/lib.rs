@@ -14,6 +14,7 @@ mod format;
 mod formats;
 mod load;
 mod tensors;
+mod tokenizer;
 
 pub use description::Description;
 pub use error::WeightsError;
@@ -22,3 +23,4 @@ pub use format::{NamedTensor, Stored, WeightFormat};
 pub use formats::{FORMATS, TORCHVISION_MODELS, find, is_transformers, torchvision_name, weights_in};
 pub use kolo_burn::with_values;
 pub use load::{WeightsFile, load, load_except};
+pub use tokenizer::{check_tokenizer, check_tokenizer_of_init};

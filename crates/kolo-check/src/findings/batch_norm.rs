@@ -1,5 +1,7 @@
 //! Batch normalization over few samples.
 
+use kolo_report::units::plural;
+
 use super::{Check, Found, Severity};
 use crate::facts::Facts;
 use crate::settings::Normalization;
@@ -20,7 +22,7 @@ fn find(facts: &Facts) -> Option<Found> {
     let severity = if samples < FEW { Severity::Warning } else { Severity::Notice };
     Some((
         severity,
-        format!("{} normalizes over the {samples} sample{} of a shard", settings.model, if samples == 1 { "" } else { "s" }),
+        format!("{} normalizes over the {} of a shard", settings.model, plural(samples, "sample")),
         "Mean and variance of few samples are noise, in training and in the running statistics. ResNet-50 on ImageNet had 23.6 % errors with \
          32 samples, 23.7 with 16, 24.8 with 8, 27.3 with 4 and 34.7 with 2 (Wu & He 2018, table 2)."
             .into(),

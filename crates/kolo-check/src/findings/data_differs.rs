@@ -1,6 +1,6 @@
 //! Data that differs between ranks.
 
-use kolo_report::units::count;
+use kolo_report::units::{count, plural};
 
 use super::{Check, Found, Severity};
 use crate::facts::Facts;
@@ -14,10 +14,12 @@ fn find(facts: &Facts) -> Option<Found> {
     let (first, own) = read.next()?;
     let (rank, other) = read.find(|(_, other)| *other != own)?;
     let how = match (own.samples, own.test_samples) == (other.samples, other.test_samples) {
-        true => format!("{} samples to train on, but others: their hashes differ", count(other.samples)),
+        true => {
+            format!("{} to train on, but others: their hashes differ", plural(other.samples, "sample"))
+        }
         false => format!(
-            "{} samples to train and {} to test on, {} {} and {}",
-            count(other.samples),
+            "{} to train and {} to test on, {} {} and {}",
+            plural(other.samples, "sample"),
             count(other.test_samples),
             facts.name(first),
             count(own.samples),

@@ -27,9 +27,9 @@ fn find(facts: &Facts) -> Option<Found> {
             Severity::Notice,
             format!("tests take about {} of the computing", percent(part)),
             format!(
-                "After each epoch, which has {}, the model is tested on {} samples; the run trains on {} in all.",
+                "After each epoch, which has {}, the model is tested on {}; the run trains on {} in all.",
                 plural(work.epoch_steps.min(work.steps) as usize, "step"),
-                count(work.test_samples),
+                plural(work.test_samples, "sample"),
                 count(trained as usize)
             ),
             "That is what small data costs. For trials raise --steps; for a model of your own give `evaluate` fewer samples.".into(),

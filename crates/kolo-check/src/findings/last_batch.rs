@@ -1,6 +1,6 @@
 //! The short last batch of an epoch.
 
-use kolo_report::units::count;
+use kolo_report::units::{count, plural};
 
 use super::{Check, Found, Severity};
 use crate::facts::Facts;
@@ -29,10 +29,10 @@ fn find(facts: &Facts) -> Option<Found> {
     }
     let severity = if thin { Severity::Warning } else { Severity::Notice };
     let (mut what, mut why) = (
-        format!("the last step of an epoch has {} samples for {shards} shards", count(last)),
+        format!("the last step of an epoch has {} for {}", plural(last, "sample"), plural(shards, "shard")),
         format!(
-            "{} samples are no multiple of the global batch of {}.",
-            count(work.samples),
+            "{} for training are no multiple of the global batch of {}.",
+            plural(work.samples, "sample"),
             count(batch.global)
         ),
     );

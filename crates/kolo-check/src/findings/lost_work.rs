@@ -1,6 +1,6 @@
 //! Checkpoints that are too rare.
 
-use kolo_report::units::{count, seconds};
+use kolo_report::units::{count, plural, seconds};
 
 use super::{Check, Found, Severity};
 use crate::facts::Facts;
@@ -21,8 +21,8 @@ fn find(facts: &Facts) -> Option<Found> {
     let what = match steps >= work.steps {
         true => format!("there is no checkpoint before the end of the run, in about {}", seconds(lost)),
         false => format!(
-            "a checkpoint is written every {} steps, about every {}",
-            count(steps as usize),
+            "a checkpoint is written every {}, about every {}",
+            plural(steps as usize, "step"),
             seconds(lost)
         ),
     };

@@ -1,5 +1,7 @@
 //! A policy that moves shards, without shards to move.
 
+use kolo_report::units::plural;
+
 use super::{Check, Found, Severity};
 use crate::facts::Facts;
 
@@ -14,7 +16,11 @@ fn find(facts: &Facts) -> Option<Found> {
     }
     Some((
         Severity::Warning,
-        format!("--straggler rebalance with {shards} shards on {workers} workers has none to move"),
+        format!(
+            "--straggler rebalance with {} on {} has none to move",
+            plural(shards, "shard"),
+            plural(workers, "worker")
+        ),
         "Whole shards move away from a slow worker, and it keeps one, by which it is measured: with one each everybody stays as slow as \
          the slowest."
             .into(),

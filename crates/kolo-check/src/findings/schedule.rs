@@ -1,6 +1,6 @@
 //! A learning rate whose schedule is longer than the run.
 
-use kolo_report::units::{count, percent};
+use kolo_report::units::{count, percent, plural};
 
 use super::{Check, Found, Severity};
 use crate::facts::Facts;
@@ -18,20 +18,25 @@ fn find(facts: &Facts) -> Option<Found> {
         Schedule::ToZero if work.steps < work.planned_steps && work.last_rate > FALLEN * rate.top => Some((
             Severity::Warning,
             format!(
-                "the run ends after {} of the {} steps over which its learning rate falls, at {} of it",
+                "the run ends after {} of the {} over which its learning rate falls, at {} of it",
                 count(work.steps as usize),
-                count(work.planned_steps as usize),
+                plural(work.planned_steps as usize, "step"),
                 percent(work.last_rate / rate.top)
             ),
             "The schedule goes over --epochs, whatever --steps says. Loss falls most while the rate does, and that part is cut off.".into(),
             format!(
-                "Give the epochs that the run has, so without --steps (an epoch has {} steps); or --schedule constant.",
-                count(work.epoch_steps as usize)
+                "Give the epochs that the run has, so without --steps (an epoch has {}); or --schedule constant.",
+                plural(work.epoch_steps as usize, "step")
             ),
         )),
         Schedule::Step { epochs } if work.steps <= epochs as u64 * work.epoch_steps => Some((
             Severity::Warning,
-            format!("the learning rate is cut every {epochs} epochs, and the run has fewer: {} steps of {} an epoch", count(work.steps as usize), count(work.epoch_steps as usize)),
+            format!(
+                "the learning rate is cut every {}, and the run has no more: {} of {} an epoch",
+                plural(epochs, "epoch"),
+                plural(work.steps as usize, "step"),
+                count(work.epoch_steps as usize)
+            ),
             "It is never cut, so the run ends at its full rate, as with --schedule constant. Loss falls most after a cut.".into(),
             "Give --lr-step-epochs a third of --epochs, or --schedule cosine.".into(),
         )),

@@ -1,6 +1,6 @@
 //! Shards that do not divide equally among workers.
 
-use kolo_report::units::{number, percent};
+use kolo_report::units::{number, percent, plural};
 
 use super::{Check, Found, Severity};
 use crate::facts::Facts;
@@ -16,12 +16,16 @@ fn find(facts: &Facts) -> Option<Found> {
     if idle > 0 {
         return Some((
             Severity::Warning,
-            format!("{idle} of {workers} workers have no shard: a step has {shards}"),
+            format!(
+                "{idle} of {} {} no shard: a step has {shards}",
+                plural(workers, "worker"),
+                if idle == 1 { "has" } else { "have" }
+            ),
             "A worker computes whole shards. Those without one wait for the others in every step; they are of use only where one dies.".into(),
             format!(
-                "Start {} workers (--nproc), or give --shards {workers} or more; that makes the global batch another one, unless \
+                "Start {} (--nproc), or give --shards {workers} or more; that makes the global batch another one, unless \
                  --batch-size becomes as much smaller.",
-                workers - idle
+                plural(workers - idle, "worker")
             ),
         ));
     }
@@ -33,7 +37,9 @@ fn find(facts: &Facts) -> Option<Found> {
     Some((
         Severity::Warning,
         format!(
-            "{shards} shards on {workers} workers: some have {most}, others {}",
+            "{} on {}: some have {most}, others {}",
+            plural(shards, "shard"),
+            plural(workers, "worker"),
             settings.shares.iter().min()?
         ),
         format!(
@@ -64,6 +70,6 @@ mod tests {
         facts.settings.has_weights = true;
         assert_eq!(find(&facts), None);
         facts.settings.shares = vec![1, 1, 0];
-        assert_eq!(find(&facts).unwrap().1, "1 of 3 workers have no shard: a step has 2");
+        assert_eq!(find(&facts).unwrap().1, "1 of 3 workers has no shard: a step has 2");
     }
 }

@@ -13,11 +13,11 @@ pub(super) const CHECK: Check = Check {
 
 fn find(facts: &Facts) -> Option<Found> {
     let (work, batch) = (facts.settings.work?, facts.settings.batch.global);
-    let samples = count(work.samples);
+    let samples = plural(work.samples, "sample");
     if batch > work.samples {
         return Some((
             Severity::Warning,
-            format!("the global batch of {} is larger than the {samples} samples there are", count(batch)),
+            format!("the global batch of {} is larger than the {samples} of the training data", count(batch)),
             "An epoch is one step, of all samples, whose shards are smaller than asked for; a run of a few epochs has as few updates.".into(),
             "Give fewer or smaller shards (--shards, --batch-size).".into(),
         ));

@@ -1,6 +1,6 @@
 //! A warm-up that is missing, or takes most of the run.
 
-use kolo_report::units::{count, percent};
+use kolo_report::units::{count, percent, plural};
 
 use super::{Check, Found, Severity};
 use crate::facts::Facts;
@@ -37,15 +37,15 @@ fn find(facts: &Facts) -> Option<Found> {
     }
     let what = match part {
         _ if part > 1.0 => format!(
-            "the learning rate rises for {} steps, and the run has {}: it comes to {} of its rate",
-            count(warmup as usize),
+            "the learning rate rises for {}, and the run has {}: it comes to {} of its rate",
+            plural(warmup as usize, "step"),
             count(steps as usize),
             percent(1.0 / part)
         ),
         _ => format!(
-            "the learning rate rises for {} of the {} steps",
+            "the learning rate rises for {} of the {}",
             count(warmup as usize),
-            count(steps as usize)
+            plural(steps as usize, "step")
         ),
     };
     Some((

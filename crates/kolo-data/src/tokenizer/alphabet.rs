@@ -1,12 +1,5 @@
-//! The tokens of bytes, and the characters by which a byte-level BPE spells bytes. GPT-2's `bytes_to_unicode`
-//! defines them: a visible character of Latin-1 is itself, and the other bytes are the characters from
-//! U+0100 on.
-
-/// Number of tokens of a text as bytes: the 256 bytes and [`END_OF_DOCUMENT`].
-pub const BYTE_VOCABULARY: usize = 257;
-
-/// Token that follows each document of a text as bytes.
-pub const END_OF_DOCUMENT: u16 = 256;
+//! The characters by which a byte-level BPE spells bytes. GPT-2's `bytes_to_unicode` defines them: a visible
+//! character of Latin-1 is itself, and the other bytes are the characters from U+0100 on.
 
 /// Returns the character of each byte.
 pub(super) fn characters() -> [char; 256] {

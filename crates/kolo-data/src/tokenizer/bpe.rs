@@ -9,6 +9,7 @@ use tokenizers::models::ModelWrapper;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 
 use super::alphabet::characters;
+use super::canonical::canonical;
 use super::file::{AGAIN, ENDS, MOST, no_end};
 use crate::error::DataError;
 
@@ -19,6 +20,8 @@ const PIECE: usize = 1 << 16;
 pub(super) struct Bpe {
     inner: tokenizers::Tokenizer,
     json: Vec<u8>,
+    /// The same for each way to write the JSON.
+    canonical: Vec<u8>,
     end: u16,
     /// Bytes of each token; none of those that are no text.
     bytes: Vec<Vec<u8>>,
@@ -58,7 +61,7 @@ impl Bpe {
         // It is no text, even where the file does not say so.
         bytes[usize::from(end)].clear();
         let has_lines = has_lines(&inner);
-        Ok(Bpe { inner, json, end, bytes, has_lines })
+        Ok(Bpe { inner, canonical: canonical(&json), json, end, bytes, has_lines })
     }
 
     pub fn vocabulary(&self) -> usize {
@@ -96,6 +99,10 @@ impl Bpe {
 
     pub fn json(&self) -> &[u8] {
         &self.json
+    }
+
+    pub fn canonical(&self) -> &[u8] {
+        &self.canonical
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use super::alphabet::BYTE_VOCABULARY;
+use super::bytes::BYTE_VOCABULARY;
 use super::file::MOST;
 use crate::error::DataError;
 

@@ -1,9 +1,13 @@
 //! Tokenizers: from texts to tokens and back. Each token of a tokenizer stands for bytes of the text, and one
 //! ends a document.
 
+#[cfg(feature = "bpe")]
 mod alphabet;
 #[cfg(feature = "bpe")]
 mod bpe;
+mod bytes;
+#[cfg(feature = "bpe")]
+mod canonical;
 mod choice;
 mod file;
 #[cfg(feature = "bpe")]
@@ -19,5 +23,5 @@ use bpe::Bpe;
 #[cfg(not(feature = "bpe"))]
 use no_bpe::{Bpe, train};
 
-pub use alphabet::{BYTE_VOCABULARY, END_OF_DOCUMENT};
+pub use bytes::{BYTE_VOCABULARY, END_OF_DOCUMENT};
 pub use tokens::Tokenizer;

@@ -38,6 +38,10 @@ impl Bpe {
     pub fn json(&self) -> &[u8] {
         match self.0 {}
     }
+
+    pub fn canonical(&self) -> &[u8] {
+        match self.0 {}
+    }
 }
 
 /// Twin of the file that trains a tokenizer.

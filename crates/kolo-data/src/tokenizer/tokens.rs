@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::alphabet::{BYTE_VOCABULARY, END_OF_DOCUMENT};
+use super::bytes::{BYTE_VOCABULARY, END_OF_DOCUMENT};
 use super::choice::Choice;
 use super::{Bpe, file, train};
 use crate::error::DataError;
@@ -107,14 +107,16 @@ impl Tokenizer {
         })
     }
 
-    /// Returns the name of its contents: `bytes`, or a hash of its `tokenizer.json`.
+    /// Returns the name of its contents: `bytes`, or a hash of what its `tokenizer.json` says. Spaces and the
+    /// order of keys there do not change it.
     pub fn content(&self) -> String {
-        let of_json = |json| {
-            let mut hash = ContentHash::new();
-            hash.bytes(json);
-            format!("{:016x}", hash.finish())
-        };
-        self.json().map_or("bytes".into(), of_json)
+        self.canonical().map_or("bytes".into(), named)
+    }
+
+    /// Returns true if `content` is the name of its contents, or of the bytes of its `tokenizer.json`, as
+    /// older checkpoints have it.
+    pub fn is(&self, content: &str) -> bool {
+        self.content() == content || self.json().is_some_and(|json| named(json) == content)
     }
 
     /// Number of different tokens.
@@ -206,8 +208,22 @@ impl Tokenizer {
         }
     }
 
+    fn canonical(&self) -> Option<&[u8]> {
+        match &self.kind {
+            Kind::Bytes => None,
+            Kind::Bpe(bpe) => Some(bpe.canonical()),
+        }
+    }
+
     /// Adds all that distinguishes it from the tokenizer of bytes to a fingerprint.
     pub(crate) fn hash(&self, hash: &mut ContentHash) {
-        self.json().into_iter().for_each(|json| hash.bytes(json));
+        self.canonical().into_iter().for_each(|json| hash.bytes(json));
     }
+}
+
+/// Returns the name of contents.
+fn named(contents: &[u8]) -> String {
+    let mut hash = ContentHash::new();
+    hash.bytes(contents);
+    format!("{:016x}", hash.finish())
 }

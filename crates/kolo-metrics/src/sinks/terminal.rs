@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use kolo_ddp::sync::SyncMode;
 use kolo_run_folder::in_line;
-use kolo_run_folder::units::clock;
+use kolo_run_folder::units::{clock, counted};
 
 use super::console::Console;
 use super::live::LogFormat;
@@ -170,7 +170,8 @@ impl Terminal {
         if synchronized_steps < steps && sync != "every-step" {
             writeln!(
                 to,
-                "synchronized    in {synchronized_steps} of {steps} steps ({sync}): {:.1} MB summed",
+                "synchronized    in {synchronized_steps} of {} ({sync}): {:.1} MB summed",
+                counted(*steps, "step"),
                 *summed_bytes as f64 / 1e6
             )?;
         }

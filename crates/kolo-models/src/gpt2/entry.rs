@@ -49,7 +49,7 @@ pub(crate) static SIZES: [Gpt2Entry; 5] = [
     },
     Gpt2Entry {
         name: "gpt2:small",
-        about: "GPT-2: 86 million parameters, and the vectors of the tokens; for at most 1024 tokens",
+        about: "GPT-2: 86 million parameters with bytes as tokens; for at most 1024 tokens",
         layers: 12,
         width: 768,
         positions: 1024,
@@ -57,7 +57,7 @@ pub(crate) static SIZES: [Gpt2Entry; 5] = [
     },
     Gpt2Entry {
         name: "gpt2:medium",
-        about: "the same with 24 layers, 303 million parameters",
+        about: "the same with 24 layers, 304 million parameters",
         layers: 24,
         width: 1024,
         positions: 1024,
@@ -81,7 +81,25 @@ pub(crate) static SIZES: [Gpt2Entry; 5] = [
     },
 ];
 
+/// Returns the number of parameters of the language model `name` for so many tokens.
+///
+/// # Errors
+///
+/// No language model has that name; lists the known ones.
+pub fn language_model_size(name: &str, vocabulary: usize) -> Result<usize, kolo_recipe::Error> {
+    let known = || SIZES.iter().map(|size| size.name);
+    let found = SIZES.iter().find(|size| size.name == name);
+    Ok(found.ok_or_else(|| kolo_recipe::Error::unknown("--model", name, known()))?.parameters(vocabulary))
+}
+
 impl Gpt2Entry {
+    /// Returns the number of parameters: of blocks, of the vectors of tokens and positions, and of the last
+    /// normalization.
+    fn parameters(&self, vocabulary: usize) -> usize {
+        let width = self.width;
+        self.layers * (12 * width + 13) * width + (self.positions + vocabulary + 2) * width
+    }
+
     pub(super) fn build(&self, blueprint: &Blueprint<'_>) -> Gpt2 {
         let Blueprint { samples, dropout, activation_checkpointing, .. } = *blueprint;
         let (layers, width, positions) = (self.layers, self.width, self.positions);
@@ -174,5 +192,39 @@ impl NamedModel for Gpt2Entry {
         let model = self.build(blueprint);
         let ddp = Ddp::new(group, model, config, optimizer).map_err(kolo_burn_train::Error::from)?;
         Ok(Box::new(DdpStepper { ddp, device: blueprint.device.clone(), loss: Gpt2::loss }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::module::Module;
+
+    use super::*;
+
+    #[test]
+    fn the_help_rounds_the_number_of_parameters() {
+        let (device, tiny) = (Device::flex(), &SIZES[0]);
+        let (layers, width, positions) = (tiny.layers, tiny.width, tiny.positions);
+        let built = Gpt2Config {
+            layers,
+            width,
+            positions,
+            vocabulary: 300,
+            dropout: 0.0,
+            activation_checkpointing: false,
+        };
+        assert_eq!(language_model_size(tiny.name, 300).unwrap(), built.init(0, &device).num_params());
+        // Of the published model, with its 50,257 tokens.
+        assert_eq!(language_model_size("gpt2:small", 50_257).unwrap(), 124_439_808);
+        assert!(language_model_size("mlp", 2).is_err());
+        for size in &SIZES {
+            let all = size.parameters(kolo_data::BYTE_VOCABULARY) as f64;
+            let words = match all {
+                _ if all < 1e6 => format!(" {:.1} million parameters", all / 1e6),
+                _ if all < 1e9 => format!(" {:.0} million parameters", all / 1e6),
+                _ => format!(" {:.1} billion parameters", all / 1e9),
+            };
+            assert!(size.about.contains(&words), "{}: {words}", size.about);
+        }
     }
 }

@@ -9,7 +9,9 @@ use burn::nn::{LayerNorm, Linear};
 use burn::tensor::{Device, Tensor};
 use kolo_data::{CONTEXT, Tokenizer};
 use kolo_ddp::key::Key;
-use kolo_weights::{Description, WeightsError, WeightsFile, Which, is_transformers, weights_in};
+use kolo_weights::{
+    Description, WeightsError, WeightsFile, Which, check_tokenizer, is_transformers, weights_in,
+};
 
 use super::model::{Gpt2, Gpt2Config};
 use super::sampling::Sampling;
@@ -82,28 +84,33 @@ impl Generator {
     /// There are no weights, they are damaged, their model is no language model, or they are of another
     /// tokenizer.
     pub fn find(path: &Path, which: Option<Which>) -> Result<Self, Error> {
-        let (weights, context, tokenizer) = match is_transformers(path) {
+        let (place, weights, context, tokenizer) = match is_transformers(path) {
             true if which.is_some() => {
                 return Err(WeightsError::NoRun { path: path.into() }.into());
             }
             true => {
                 let description = Description::beside(&weights_in(path)?)?;
                 let context = description.and_then(|description| description.context);
-                (WeightsFile::read(path)?, context, Tokenizer::beside(path))
+                (path.into(), WeightsFile::read(path)?, context, Tokenizer::beside(path))
             }
             false => {
-                let subject = Subject::find(path, which, &Given::default())?;
+                let subject = Subject::find(path, which, &Given::default()).map_err(|error| match error {
+                    Error::Weights(WeightsError::Undescribed { path }) => Error::NoModelKnown { path },
+                    other => other,
+                })?;
                 let model = table::find(&subject.config.model)?;
                 if !model.traits().reads_text {
                     return Err(Error::NoText { path: path.into(), model: model.name() });
                 }
                 let input = &subject.config.input;
                 let context = input.context.unwrap_or(CONTEXT);
-                (subject.weights, Some(context), input.tokenizer().map(Path::to_owned))
+                let tokenizer = input.tokenizer().map(Path::to_owned);
+                (subject.path, subject.weights, Some(context), tokenizer)
             }
         };
         let config = Gpt2Config::of(&weights, path)?;
         let tokenizer = Tokenizer::find(tokenizer.as_deref())?;
+        check_tokenizer(&place, &tokenizer)?;
         config.check_vocabulary(path, tokenizer.vocabulary())?;
         let model = weights.into_module(config.init(0, &Device::flex()))?;
         Ok(Generator::of(&model, config.heads(), context.unwrap_or(config.positions), tokenizer))

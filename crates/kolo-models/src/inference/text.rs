@@ -8,6 +8,7 @@ use kolo_burn::with_precision;
 use kolo_burn_train::{Tally, precision};
 use kolo_data::{ImageDataSet, Part};
 use kolo_run_folder::in_line;
+use kolo_run_folder::units::counted;
 use serde::Serialize;
 
 use super::subject::Subject;
@@ -45,7 +46,8 @@ impl fmt::Display for TextScores {
         writeln!(f, "{}: {model}{step}", in_line(weights.display()))?;
         writeln!(
             f,
-            "{part} perplexity   {perplexity:.4} per token, of {tokens} tokens of {}",
+            "{part} perplexity   {perplexity:.4} per token, of {} of {}",
+            counted(*tokens, "token"),
             in_line(data)
         )?;
         writeln!(
@@ -70,6 +72,7 @@ pub fn score_text(subject: Subject, data: &dyn ImageDataSet) -> Result<TextScore
         .ok_or_else(|| Error::NoTestText { data: config.data.clone() })?;
     let shape = Gpt2Config::of(&weights, &path)?;
     shape.check_vocabulary(&path, data.shape().classes)?;
+    data.tokenizer().map_or(Ok(()), |tokenizer| kolo_weights::check_tokenizer(&path, tokenizer))?;
     let (device, precision) = (Device::flex(), precision(&config.precision)?);
     let (model, lengths) = (weights.into_module(shape.init(0, &device))?, lengths(data));
     let indices: Vec<usize> = (0..data.samples(part)).collect();

@@ -43,7 +43,7 @@ impl Recipe {
         if divides && self.shards > self.nproc && self.nproc > 1 {
             found.push(Some(format!(
                 "--shard {}: of several shards a worker has all gradients until the last one, so it saves no memory for \
-                 them; give --shards {}, or --shard optimizer",
+                 them; give --shard optimizer, or --shards {}, which changes the result",
                 self.shard, self.nproc
             )));
         }
@@ -107,7 +107,10 @@ mod tests {
         let divided = |shard: &str, shards, nproc| {
             told(|recipe| (recipe.shard, recipe.shards, recipe.nproc) = (shard.into(), shards, nproc))
         };
-        assert!(divided("gradients", 8, 4)[0].ends_with("give --shards 4, or --shard optimizer"));
+        assert!(
+            divided("gradients", 8, 4)[0]
+                .ends_with("give --shard optimizer, or --shards 4, which changes the result")
+        );
         assert!(divided("parameters", 8, 4)[0].starts_with("--shard parameters: of several shards"));
         assert_eq!(divided("gradients", 4, 4), none);
         assert_eq!(divided("gradients", 4, 1), none);

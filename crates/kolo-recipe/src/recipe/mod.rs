@@ -96,8 +96,9 @@ pub struct Recipe {
     /// Seed of weights, order and augmentation
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Start from these weights: what `kolo export` has written, a folder of transformers, or a checkpoint
-    #[arg(long, value_name = "FILE")]
+    /// Start from these weights: what `kolo export` has written, a folder of transformers, a checkpoint, or a
+    /// run folder, of which Kolo takes the newest weights
+    #[arg(long, value_name = "PATH")]
     pub init: Option<PathBuf>,
     /// With --init: tensors that keep their new random values, such as 'fc.*' if your data has other
     /// classes. Takes patterns and classes, as --group does

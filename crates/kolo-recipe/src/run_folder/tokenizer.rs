@@ -34,6 +34,11 @@ impl TokenizerNote {
         serde_json::from_value(position.notes[NOTE].clone()).ok()
     }
 
+    /// Returns the name of the contents of a checkpoint's tokenizer; `None` if its run reads no text.
+    pub fn content_in(position: &Position) -> Option<String> {
+        Self::read(position).map(|note| note.content)
+    }
+
     /// Adds the note to a checkpoint.
     pub fn write(&self, position: &mut Position) {
         position.notes[NOTE] = serde_json::json!(self);
@@ -123,7 +128,7 @@ impl RunFolder {
     ///
     /// [`Error::OtherTokenizer`].
     pub fn check_tokenizer(&self, position: &Position, tokenizer: &Tokenizer) -> Result<(), Error> {
-        match TokenizerNote::read(position).filter(|note| note.content != tokenizer.content()) {
+        match TokenizerNote::read(position).filter(|note| !tokenizer.is(&note.content)) {
             None => Ok(()),
             Some(note) => Err(Error::OtherTokenizer {
                 path: self.path.join(TOKENIZER),

@@ -11,6 +11,7 @@ use super::plan::Run;
 /// A table that grows with each run.
 pub(super) struct Table {
     rows: usize,
+    left_out: usize,
     /// True to print objects instead.
     json: bool,
 }
@@ -28,7 +29,7 @@ impl Table {
                 "steps"
             );
         }
-        Table { rows: 0, json }
+        Table { rows: 0, left_out: 0, json }
     }
 
     pub(super) fn row(&mut self, outcome: &Outcome) {
@@ -57,6 +58,7 @@ impl Table {
 
     /// Prints a run that is left out, with the reason.
     pub(super) fn left_out(&mut self, run: &Run, why: &str) {
+        self.left_out += 1;
         self.print(run, run.transport.as_deref().unwrap_or("-"), 0, None, &format!("left out: {why}"));
     }
 
@@ -80,7 +82,7 @@ impl Table {
         let (Some(Outcome { run, difference: Some(difference), .. }), Some(cause)) =
             (differing, cause(outcomes))
         else {
-            let words = format!("all {} runs went through the same bits", outcomes.len());
+            let words = ended(outcomes.len(), self.left_out);
             if self.json {
                 note(&words);
             } else {
@@ -92,6 +94,18 @@ impl Table {
             "{} differs from the first run in {difference}\nlikely cause: {cause}",
             describe(run)
         )))
+    }
+}
+
+/// Describes runs that all agree, of a plan from which some were left out.
+fn ended(compared: usize, left_out: usize) -> String {
+    match left_out {
+        0 => format!("all {} went through the same bits", counted(compared, "run")),
+        _ => format!(
+            "{compared} of {} went through the same bits, and {left_out} {} left out",
+            counted(compared + left_out, "run"),
+            if left_out == 1 { "was" } else { "were" }
+        ),
     }
 }
 

@@ -19,6 +19,7 @@ pub(super) const ENTRY: WeightFormat = WeightFormat {
     stored: |path| Stored { name: path.into(), transposed: false },
     encode,
     recognizes: |data| data.starts_with(&MAGIC_NUMBER.to_le_bytes()),
+    description,
     decode,
     folder: None,
 };
@@ -31,6 +32,10 @@ fn encode(tensors: Vec<NamedTensor>, description: &Description) -> Result<Vec<u8
     let written = Writer::new(tensors.collect()).with_metadata(KEY, &description.json()?).into_bytes();
     let fail = |e: burn_pack::Error| WeightsError::Encode { what: "a burnpack file", problem: e.to_string() };
     written.map(|bytes| bytes.to_vec()).map_err(fail)
+}
+
+fn description(path: &Path) -> Option<String> {
+    Reader::from_file_exact(path).ok()?.metadata().get(KEY).cloned()
 }
 
 fn decode(path: &Path, data: Vec<u8>) -> Result<Vec<NamedTensor>, WeightsError> {

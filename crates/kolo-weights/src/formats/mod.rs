@@ -50,6 +50,7 @@ mod tests {
             stem: None,
             context: None,
             end_of_document: None,
+            tokenizer: None,
             data: "a".into(),
             step: 3,
             preprocessing: None,

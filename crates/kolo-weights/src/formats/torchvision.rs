@@ -21,7 +21,8 @@ use std::path::Path;
 use kolo_recipe::{Recipe, Stem};
 use safetensors::tensor::Dtype;
 
-use super::{safetensors_file, transformers};
+use super::safetensors_file::{self, KEY};
+use super::transformers;
 use crate::description::Description;
 use crate::error::WeightsError;
 use crate::format::{NamedTensor, Stored, WeightFormat};
@@ -31,8 +32,6 @@ pub const TORCHVISION_MODELS: [&str; 4] = ["resnet18", "resnet34", "resnet50", "
 
 /// Additional entry of PyTorch's batch norms: a count of the batches, which is the number of steps.
 const COUNT: &str = "num_batches_tracked";
-/// The one key of the file's metadata: the order of several keys would differ between files.
-const KEY: &str = "kolo";
 
 pub(super) const ENTRY: WeightFormat = WeightFormat {
     name: "torchvision",
@@ -41,6 +40,7 @@ pub(super) const ENTRY: WeightFormat = WeightFormat {
     stored: torchvision_name,
     encode,
     recognizes,
+    description: safetensors_file::description,
     decode,
     folder: None,
 };
@@ -76,7 +76,7 @@ fn encode(tensors: Vec<NamedTensor>, description: &Description) -> Result<Vec<u8
     let counts = norms.map(|norm| (format!("{norm}{COUNT}"), Dtype::I64, vec![], steps.clone()));
     let mut all: Vec<_> = counts.collect();
     all.extend(tensors.into_iter().map(safetensors_file::raw));
-    safetensors_file::encode(all, KEY, description.json()?)
+    safetensors_file::encode(all, &[(KEY, description.json()?)])
 }
 
 /// True for safetensors that are not of transformers.

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use kolo_recipe::Recipe;
 use serde_json::{Value, json};
 
-use super::safetensors_file;
+use super::safetensors_file::{self, KEY};
 use crate::description::{Description, EMBEDDING, GPT2};
 use crate::error::WeightsError;
 use crate::format::{FolderFormat, NamedTensor, Stored, WeightFormat};
@@ -45,6 +45,7 @@ pub(super) const ENTRY: WeightFormat = WeightFormat {
     stored,
     encode,
     recognizes,
+    description: safetensors_file::description,
     decode,
     folder: Some(FolderFormat { weights: WEIGHTS, config: CONFIG, encode: config }),
 };
@@ -131,9 +132,10 @@ fn stored(path: &str) -> Stored {
     Stored { name, transposed: false }
 }
 
-fn encode(tensors: Vec<NamedTensor>, _: &Description) -> Result<Vec<u8>, WeightsError> {
+fn encode(tensors: Vec<NamedTensor>, description: &Description) -> Result<Vec<u8>, WeightsError> {
     let (key, value) = FORMAT;
-    safetensors_file::encode(tensors.into_iter().map(safetensors_file::raw).collect(), key, value.into())
+    let metadata = [(key, value.into()), (KEY, description.json()?)];
+    safetensors_file::encode(tensors.into_iter().map(safetensors_file::raw).collect(), &metadata)
 }
 
 /// Describes the model to transformers. A token ends a document, as GPT-2's `<|endoftext|>` does.
@@ -226,7 +228,7 @@ mod tests {
     fn checkpoints_of_any_age_are_read() {
         let file = |tensors: &[NamedTensor]| {
             let raw = tensors.iter().cloned().map(safetensors_file::raw).collect();
-            safetensors_file::encode(raw, FORMAT.0, FORMAT.1.into()).unwrap()
+            safetensors_file::encode(raw, &[(FORMAT.0, FORMAT.1.into())]).unwrap()
         };
         let names = |data: &[u8]| {
             let tensors = decode(Path::new("x"), data.to_vec()).unwrap();

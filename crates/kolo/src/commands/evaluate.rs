@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use kolo_comm::schedule::words::counted;
-use kolo_data::{ImageDataSet, Part};
-use kolo_models::Stem;
+use kolo_data::{DataError, ImageDataSet, Part};
 use kolo_models::inference::{Given, Latency, Subject, classify, latency, score_text};
+use kolo_models::{Error, Stem};
 use kolo_run_folder::{Classification, WrongSample};
 use serde::Serialize;
 
@@ -83,7 +83,16 @@ impl Evaluate {
         let (model, data, precision) = (self.model.clone(), self.data.clone(), self.precision.clone());
         let given = Given { model, data, stem: self.stem, precision };
         let subject = Subject::find(&self.path, self.checkpoint.which(), &given)?;
-        let images = subject.open_data().map_err(Failure::input)?;
+        let images = subject.open_data().map_err(|error| match error {
+            DataError::NoPath { usage, .. } if self.data.is_none() => {
+                Failure::from(Error::NoDataKnown { path: self.path.clone(), usage })
+            }
+            DataError::UnknownDataset { .. } if self.data.is_none() => Failure::input(format!(
+                "{}: the data of this run is a program's own, which has to evaluate it; or give --data",
+                self.path.display()
+            )),
+            error => Failure::input(error),
+        })?;
         if images.shape().is_text {
             let scores = score_text(subject, &*images)?;
             return if self.json { print_json(&scores) } else { print(&scores.to_string()) };
@@ -131,10 +140,11 @@ impl Evaluation {
     fn text(&self) -> String {
         let step = self.step.map_or(String::new(), |step| format!(" after step {step}"));
         let mut text = format!("{}: {}{step}\n", in_line(self.weights.display()), self.model);
-        let (images, data) = (self.test_images, &self.data);
         text += &format!(
-            "test accuracy   {:.2} % of the {images} test images of {data}\n",
-            100.0 * self.test_accuracy
+            "test accuracy   {:.2} % of the {} of {}\n",
+            100.0 * self.test_accuracy,
+            counted(self.test_images, "test image"),
+            self.data
         );
         text += &classes(&self.classification);
         if self.latency.is_empty() {

@@ -48,6 +48,35 @@ fn memory_is_told_by_what_is_shared_out() {
     assert_eq!(row, "64 120.00 31.41 16.64 1.88", "{told}");
     let small = succeed(Path::new("."), &["plan", "memory", "--parameters", "1e6", "--workers", "1"]);
     assert!(small.contains("MB of each worker") && small.contains(" 16.00"), "{small}");
+    // Names, parts and sums.
+    let rows = |more: &[&str]| -> serde_json::Value {
+        let args =
+            [&["plan", "memory", "--workers", "4", "--footprint", "f32-adam", "--json"], more].concat();
+        let told: serde_json::Value = serde_json::from_str(&succeed(Path::new("."), &args)).unwrap();
+        for entry in told[0]["by_sharding"].as_array().unwrap() {
+            let parts = entry["parts"].as_object().unwrap().values();
+            let sum: f64 = parts.map(|part| part.as_f64().unwrap()).sum();
+            assert_eq!(entry["bytes"].as_f64(), Some(sum), "{entry}");
+        }
+        told[0]["by_sharding"].clone()
+    };
+    let bytes = |rows: &serde_json::Value| -> Vec<(String, f64)> {
+        let row = |entry: &serde_json::Value| {
+            (entry["sharding"].as_str().unwrap().to_owned(), entry["bytes"].as_f64().unwrap())
+        };
+        rows.as_array().unwrap().iter().map(row).collect()
+    };
+    let million = rows(&["--parameters", "1e6"]);
+    let expected = [("nothing", 16e6), ("optimizer", 10e6), ("gradients", 7e6), ("parameters", 4e6)];
+    assert_eq!(bytes(&million), expected.map(|(name, bytes)| (name.to_owned(), bytes)));
+    assert_eq!((&million[3]["volume_elements"], &million[2]["bucket_bytes"]), (&3e6.into(), &4e6.into()));
+    // Two of four workers hold each part, so each holds half.
+    let twice = bytes(&rows(&["--parameters", "1e6", "--redundancy", "2"]));
+    let expected = [("nothing", 16e6), ("optimizer", 12e6), ("gradients", 10e6)];
+    assert_eq!(twice, expected.map(|(name, bytes)| (name.to_owned(), bytes)));
+    let small = bytes(&rows(&["--model", "gpt2:small", "--vocabulary", "50257"]));
+    assert_eq!(small[0].1, 16.0 * 124_439_808.0);
+    rows(&["--parameters", "1e8", "--offload"]);
 }
 
 /// ResNet-18's step here, over two links, one a hundred times as fast as the other.
@@ -100,6 +129,8 @@ fn what_cannot_be_planned_is_told_in_a_sentence() {
         ),
         (&["training", "--parameters", "1", "--tokens", "1", "--workers", "0"], "a job has at least one"),
         (&["memory", "--parameters", "1", "--footprint", "f8"], "known are f32-sgd, f32-momentum"),
+        (&["memory", "--parameters", "9", "--redundancy", "0"], "--redundancy 0: one worker at least holds"),
+        (&["memory", "--model", "mlp"], "unknown --model `mlp`; known are gpt2:tiny"),
         (&["memory", "--parameters", "1e30"], "give a number from 1 to 1e15, as 7e9"),
     ] {
         let (code, told) = fail(Path::new("."), &[&["plan"], args].concat());

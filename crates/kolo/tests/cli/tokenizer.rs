@@ -2,6 +2,7 @@
 //! with all that is made of it.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -86,7 +87,9 @@ fn a_tokenizer_is_trained_kept_and_used_without_being_named() {
         error
     };
     let error = refused(&["--init", "there", "--tokenizer", "bytes"]);
-    assert!(error.contains("holds the vectors of 290 tokens, and the run's tokenizer has 257;"), "{error}");
+    let words = "these weights are for another tokenizer; take the tokenizer.json of their run, or of its exports, or \
+                 begin with new vectors by --init-skip 'wte.*'";
+    assert!(error.contains(words), "{error}");
     let error = refused(&["--tokenizer", "text"]);
     assert!(error.contains("text is a folder with neither tokenizer.json nor vocab.json"), "{error}");
     fs::remove_file(folder.join("there/tokenizer.json")).unwrap();
@@ -169,8 +172,34 @@ fn weights_are_used_with_their_own_tokenizer_only() {
     [resuming, &accepting].into_iter().for_each(|args| refused(args, words));
     fs::write(&configuration, config).unwrap();
 
+    // The same content in another form is the same tokenizer.
+    let other_form = serde_json::from_str::<Value>(&own).unwrap().to_string();
+    fs::write(&kept, &other_form).unwrap();
+    let words = succeed(folder, &["generate", "run", "a"]);
+    succeed(folder, resuming);
+    fs::write(&kept, &own).unwrap();
+
+    exports_name_their_tokenizer(folder, &job, [&own, &other_form], &words);
+    for (path, words) in [
+        ("copy", "copy: Kolo does not know the model of these weights; give a run folder"),
+        ("run/config.toml", "run/config.toml is not a file of weights"),
+    ] {
+        let copied = folder.join("copy");
+        fs::create_dir_all(&copied).unwrap();
+        for entry in fs::read_dir(folder.join(checkpoint)).unwrap().flatten() {
+            fs::copy(entry.path(), copied.join(entry.file_name())).unwrap();
+        }
+        refused(&["generate", path, "a"], words);
+    }
+    // A run folder stands for its newest weights.
+    begin("of run", &["--init", "run"]);
+    begin("of checkpoint", &["--init", checkpoint]);
+    let weights = |run: &str| summary(&folder.join(run))["weights_sha256"].to_string();
+    assert_eq!(weights("of run"), weights("of checkpoint"));
+    let config = fs::read_to_string(folder.join("of run/config.toml")).unwrap();
+    assert!(config.contains(checkpoint), "{config}");
+
     // A run that begins with weights keeps their tokenizer, and depends on their folder no longer.
-    succeed(folder, &["export", "run", "--format", "transformers", "--out", "there"]);
     begin("tuned", &["--init", "there"]);
     assert_eq!(fs::read_to_string(folder.join("tuned/tokenizer.json")).unwrap(), own);
     fs::rename(folder.join("there"), folder.join("gone")).unwrap();
@@ -188,6 +217,47 @@ fn weights_are_used_with_their_own_tokenizer_only() {
     for args in [&["generate", "bytes", "a"][..], &["train", "--resume", "bytes"]] {
         refused(args, "bytes/tokenizer.json: the run's weights of step 2 are for bytes; remove the file");
     }
+}
+
+/// Exports the run, changes the tokenizer of what was exported, and uses it in every way. `own` is the run's
+/// tokenizer in two forms, `words` what the run writes.
+fn exports_name_their_tokenizer(folder: &Path, job: &[&str], own: [&str; 2], words: &str) {
+    for (format, out, file, described) in [
+        ("transformers", "there", "there/tokenizer.json", "there/model.safetensors.json"),
+        ("burn", "run.bpk", "run.bpk.tokenizer.json", "run.bpk.json"),
+    ] {
+        succeed(folder, &["export", "run", "--format", format, "--out", out]);
+        let (tokenizer, description) = (folder.join(file), folder.join(described));
+        fs::write(&tokenizer, own[1]).unwrap();
+        assert_eq!(succeed(folder, &["generate", out, "a"]), words, "{format}");
+        let (code, error) = fail(folder, &["evaluate", out]);
+        let advice = format!("{out}: these weights do not say where their data lies; give --data text:PATH");
+        assert!(code == 2 && error.contains(&advice), "{error}");
+
+        fs::write(&tokenizer, exchanged(own[0])).unwrap();
+        let other = folder.join("other.json");
+        fs::copy(&tokenizer, &other).unwrap();
+        let begin = [job, &["--nproc", "1", "--steps", "1", "--out", "x", "--init", out]].concat();
+        let refused = |args: &[&str]| {
+            let (code, error) = fail(folder, args);
+            assert!(code == 2 && !folder.join("x").exists(), "{args:?}: {error}");
+            let sentence = format!("{out}: these weights are for another tokenizer; take the tokenizer.json");
+            assert!(error.contains(&sentence), "{args:?}: {error}");
+        };
+        refused(&["generate", out, "a"]);
+        refused(&["evaluate", out, "--data", "text:text/3.txt"]);
+        refused(&begin);
+        // The file of the weights says it, too.
+        let kept = fs::read(&description).unwrap();
+        fs::remove_file(&description).unwrap();
+        refused(&begin);
+        fs::write(&description, kept).unwrap();
+        fs::write(&tokenizer, own[0]).unwrap();
+        refused(&[&begin[..], &["--tokenizer", "other.json"]].concat());
+    }
+    // New vectors of the tokens are for any tokenizer.
+    let new = ["--init", "there", "--init-skip", "wte.*", "--tokenizer", "other.json", "--steps", "1"];
+    succeed(folder, &[job, &["--nproc", "1", "--out", "new"], &new].concat());
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use kolo_schedule::words::counted;
+
 use super::action::{Action, Decision};
 use super::state::{Status, WorkerRecord, WorkerSet};
 
@@ -74,7 +76,7 @@ impl WorkerSet {
     }
 
     fn give_up(&self, waited: Duration) -> Decision {
-        let reason = format!("fewer than {} members are there", self.policy.min_members);
+        let reason = format!("fewer than {} are there", counted(self.policy.min_members, "member"));
         let (candidates, present) = (self.candidates(), self.present());
         Decision::new(Action::GiveUp { candidates, present, waited }, reason)
     }

@@ -1,5 +1,7 @@
 //! Description of the members that the waiting workers wait for.
 
+use kolo_schedule::words::counted;
+
 use super::state::{Status, WorkerSet};
 use crate::protocol::missing::list;
 
@@ -28,6 +30,6 @@ impl WorkerSet {
             });
         }
         let present = self.present();
-        (present < min).then(|| format!("{present} of at least {min} workers (--min) are there"))
+        (present < min).then(|| format!("{present} of at least {} (--min) are there", counted(min, "worker")))
     }
 }

@@ -2,14 +2,12 @@
 
 use clap::Args;
 use kolo::Failure;
-use kolo_plan::memory::{FOOTPRINTS, Footprint, SHARDINGS, WorkerMemory};
+use kolo_models::language_model_size;
+use kolo_plan::memory::{FOOTPRINTS, Footprint};
+use kolo_plan::memory_table::{Row, Training};
 use kolo_program::output::{print, print_json};
-use serde::Serialize;
 
 use super::numbers::model_size;
-
-/// Units of the table, of which the first that does not make the largest number smaller than 1 counts.
-const UNITS: [(&str, f64); 4] = [("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("bytes", 1.0)];
 
 /// Predict what each worker holds in memory, for each way to shard it.
 ///
@@ -17,14 +15,23 @@ const UNITS: [(&str, f64); 4] = [("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("bytes"
 #[derive(Args)]
 pub(crate) struct Memory {
     /// Parameters of the model
-    #[arg(long, value_name = "NUMBER", value_parser = model_size)]
-    parameters: f64,
+    #[arg(long, value_name = "NUMBER", value_parser = model_size, required_unless_present = "model")]
+    parameters: Option<f64>,
+    /// Language model of `kolo train --model`, as gpt2:small, with its vectors of --vocabulary tokens
+    #[arg(long, value_name = "NAME", conflicts_with = "parameters")]
+    model: Option<String>,
+    /// Tokens of that model [default: 257, bytes]
+    #[arg(long, value_name = "TOKENS", requires = "model")]
+    vocabulary: Option<usize>,
     /// Numbers of workers
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1, 8, 64])]
     workers: Vec<u64>,
     /// State of each parameter: f32-sgd, f32-momentum, f32-adam or mixed-adam
     #[arg(long, default_value = "mixed-adam", value_parser = footprint)]
     footprint: &'static Footprint,
+    /// Workers that hold each part of divided state, as with `kolo train --redundancy`
+    #[arg(long, value_name = "COPIES", default_value_t = 1)]
+    redundancy: u64,
     /// The optimizer's state is in a file, as with `kolo train --offload`
     #[arg(long)]
     offload: bool,
@@ -33,63 +40,28 @@ pub(crate) struct Memory {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct Row {
-    workers: u64,
-    /// Bytes of a worker for each kind of sharding.
-    by_sharding: Vec<Entry>,
-}
-
-#[derive(Serialize)]
-struct Entry {
-    sharding: &'static str,
-    bytes: f64,
-    parts: WorkerMemory,
-    /// Elements that a worker sends and receives in a step.
-    volume: f64,
-}
-
 impl Memory {
     pub(crate) fn run(self) -> Result<(), Failure> {
         if self.workers.contains(&0) {
             return Err(Failure::input("--workers 0: a job has at least one"));
         }
-        let rows: Vec<Row> = self.workers.iter().map(|workers| self.row(*workers)).collect();
+        if self.redundancy == 0 {
+            return Err(Failure::input(
+                "--redundancy 0: one worker at least holds each part; give 1 or more",
+            ));
+        }
+        let (footprint, redundancy, offload) = (self.footprint, self.redundancy, self.offload);
+        let training = Training { parameters: self.model_parameters()?, footprint, redundancy, offload };
+        let rows: Vec<Row> = self.workers.iter().map(|workers| training.row(*workers)).collect();
         if self.json {
             return print_json(&rows);
         }
-        print(&self.table(&rows))
+        print(&training.table(&rows))
     }
 
-    fn row(&self, workers: u64) -> Row {
-        let entry = |sharding: &kolo_plan::memory::Sharding| {
-            let parts = self.footprint.per_worker(self.parameters, workers as f64, *sharding);
-            let parts = if self.offload { self.footprint.offloaded(parts) } else { parts };
-            let volume = sharding.volume() * self.parameters;
-            Entry { sharding: sharding.name(), bytes: parts.total(), parts, volume }
-        };
-        Row { workers, by_sharding: SHARDINGS.iter().map(entry).collect() }
-    }
-
-    fn table(&self, rows: &[Row]) -> String {
-        let entries = rows.iter().flat_map(|row| &row.by_sharding);
-        let most = entries.map(|entry| entry.bytes).fold(0.0, f64::max);
-        let (unit, factor) = UNITS.into_iter().find(|(_, factor)| most >= *factor).unwrap_or(UNITS[3]);
-        let mut text = format!(
-            "{:.3e} parameters, {} ({}): {unit} of each worker by what is shared out; \
-             activations on top, 13 MB of buckets where gradients are, three tensors where all is{}\n\n",
-            self.parameters,
-            self.footprint.name,
-            self.footprint.about,
-            if self.offload { "; the optimizer's state is in a file" } else { "" }
-        );
-        text += &format!("{:>10}", "workers");
-        SHARDINGS.iter().for_each(|sharding| text += &format!("{:>14}", sharding.name()));
-        for row in rows {
-            text += &format!("\n{:>10}", row.workers);
-            row.by_sharding.iter().for_each(|entry| text += &format!("{:>14.2}", entry.bytes / factor));
-        }
-        text + "\n"
+    fn model_parameters(&self) -> Result<f64, Failure> {
+        let Some(model) = &self.model else { return Ok(self.parameters.unwrap_or_default()) };
+        Ok(language_model_size(model, self.vocabulary.unwrap_or(kolo_data::BYTE_VOCABULARY))? as f64)
     }
 }
 

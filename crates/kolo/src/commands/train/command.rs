@@ -52,6 +52,11 @@ impl Train {
             // The test has rates of its own, and no warm-up.
             own.rate = RateConfig { warmup_steps: 0, ..RateConfig::default() };
         }
+        if let (Some(given), Some(weights)) = (&self.config.recipe.init, &config.init)
+            && RunFolder::at(given.clone()).is_run()
+        {
+            self.report(&format!("--init {}: begins with {}", given.display(), weights.display()), note);
+        }
         for surprise in surprises(&own, images.samples(Part::Train)) {
             self.report(&surprise, warn);
         }

@@ -9,7 +9,7 @@ use kolo_dashboard::{NoTerminal, Screen};
 use kolo_data::{ImageDataSet, Part};
 use kolo_models as models;
 use kolo_recipe::{NeedsAll, Plan, Recipe};
-use kolo_weights::WeightsFile;
+use kolo_weights::{WeightsFile, check_tokenizer_of_init};
 
 use super::options::Train;
 
@@ -54,7 +54,11 @@ impl Train {
         if self.find_lr.is_none() {
             check_metric(config, model.traits().metrics, images)?;
         }
-        Ok(model.check(config, images.shape())?)
+        model.check(config, images.shape())?;
+        match images.tokenizer().filter(|_| self.begins()) {
+            Some(tokenizer) => Ok(check_tokenizer_of_init(config, tokenizer)?),
+            None => Ok(()),
+        }
     }
 
     /// Refuses `--tune` with algorithms whose order of summation depends on the cuts.
@@ -111,7 +115,7 @@ pub(super) fn surprises(config: &Recipe, samples: usize) -> Vec<String> {
     let batch = shards.saturating_mul(config.batch_size);
     if batch > samples {
         found.push(format!(
-            "a step of {} × {} takes all of the {} there are; give a smaller --batch-size",
+            "a step of {} × {} takes the whole data of {}; give a smaller --batch-size",
             counted(shards, "shard"),
             counted(config.batch_size, "sample"),
             counted(samples, "sample")
@@ -120,7 +124,7 @@ pub(super) fn surprises(config: &Recipe, samples: usize) -> Vec<String> {
     let plan = config.plan(samples).ok().filter(|plan| plan.warmup_steps > plan.steps);
     if let Some(Plan { steps, warmup_steps, top_rate, .. }) = plan {
         found.push(format!(
-            "--warmup-steps {warmup_steps}: the learning rate rises in all {} of the run and does not reach {top_rate}; \
+            "--warmup-steps {warmup_steps}: the run has {}, in which the learning rate only rises and does not reach {top_rate}; \
              give --warmup-steps {}",
             counted(steps, "step"),
             steps / 10
@@ -156,8 +160,9 @@ mod tests {
         assert_eq!(surprises(&config(2, 50, 2), 100), Vec::<String>::new());
         let idle = "--shards 1: 2 of 3 workers have nothing to do; give --shards 3 or a multiple of it, which changes the result";
         assert_eq!(surprises(&config(1, 50, 3), 100), [idle]);
-        assert!(surprises(&config(2, 51, 2), 100)[0].contains("takes all of the 100 samples"));
-        let rises = "--warmup-steps 8: the learning rate rises in all 7 steps of the run and does not reach 0.1; give --warmup-steps 0";
+        assert!(surprises(&config(2, 51, 2), 100)[0].contains("takes the whole data of 100 samples"));
+        let rises = "--warmup-steps 8: the run has 7 steps, in which the learning rate only rises and does not reach 0.1; give \
+             --warmup-steps 0";
         assert_eq!(surprises(&Recipe { epochs: 7, ..config(2, 50, 2) }, 100), [rises]);
         let limited = Recipe { steps: Some(7), ..config(2, 50, 2) };
         assert_eq!(surprises(&limited, 100), [rises]);
