@@ -13,12 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import arguments
-import programs
-import report
+import parts
 from figures import table
 from processes import BenchError, Command, run
-from results import Results
-from run import read_docs, replace, without_absolute_path
 
 PART = "convolutions"
 IMAGES = ((32, 32), (64, 8), (224, 8))
@@ -51,18 +48,12 @@ OURS, FLEX, PYTORCH = "burn-flex-nn", "flex", "PyTorch"
 
 def main() -> int:
     options = parse()
-    try:
-        report.splice(read_docs(options.docs), "", PART)
-        python = programs.python(None, Results())
-        if python is None:
-            raise BenchError("PyTorch could not be installed")
-        section = "\n\n".join([head(), *[measured(python, options, *image) for image in IMAGES]])
-        print(section)
-        replace(options.docs, report.splice(read_docs(options.docs), section, PART))
-    except (BenchError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+
+    def section() -> str:
+        python = parts.pytorch()
+        return "\n\n".join([head(), *[measured(python, options, *image) for image in IMAGES]])
+
+    return parts.write(PART, options.docs, section)
 
 
 def parse() -> argparse.Namespace:
@@ -74,13 +65,12 @@ def parse() -> argparse.Namespace:
 
 
 def head() -> str:
-    command = " ".join(["python3", "bench/peers/convolutions.py", *map(without_absolute_path, sys.argv[1:])])
     return f"""## Convolutions
 
 All convolutions of ResNet-18 on one core, f32: milliseconds of the forward pass / the gradient of the input /
 that of the weights, the fastest of all rounds. PyTorch's are the faster ones of its two memory formats,
 pass by pass.
-Command: `{command}`."""
+Command: `{parts.command("convolutions.py")}`."""
 
 
 def measured(python: str, options: argparse.Namespace, image: int, samples: int) -> str:

@@ -15,12 +15,9 @@ from pathlib import Path
 
 import arguments
 import machine
-import programs
-import report
+import parts
 from figures import Spread, spread, table
 from processes import BenchError
-from results import Results
-from run import read_docs, replace, without_absolute_path
 from transformers import Side
 
 PART = "gpt2"
@@ -56,24 +53,18 @@ class Shape:
 
 def main() -> int:
     options = parse()
-    try:
-        report.splice(read_docs(options.docs), "", PART)
-        python = programs.python(options.python, Results())
-        if python is None:
-            raise BenchError("PyTorch could not be installed")
-        example = [str(options.example.resolve())] if options.example else EXAMPLE
-        shapes = [Shape(options.layers, each, options.batch, options.time) for each in options.vocabularies]
-        if options.values:
-            compare_values(options, example, shapes)
-        script = [python, "-P", str(Path(__file__).with_name("gpt2_pytorch.py"))]
-        argvs = {"Kolo": example, "PyTorch": script, "PyTorch, compiled": [*script, "--compile"]}
-        section = f"{head()}\n\n{measured(argvs, shapes, options)}"
-        print(section)
-        replace(options.docs, report.splice(read_docs(options.docs), section, PART))
-    except (BenchError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return parts.write(PART, options.docs, lambda: section(options))
+
+
+def section(options: argparse.Namespace) -> str:
+    python = parts.pytorch(options.python)
+    example = [str(options.example.resolve())] if options.example else EXAMPLE
+    shapes = [Shape(options.layers, each, options.batch, options.time) for each in options.vocabularies]
+    if options.values:
+        compare_values(options, example, shapes)
+    script = [python, "-P", str(Path(__file__).with_name("gpt2_pytorch.py"))]
+    argvs = {"Kolo": example, "PyTorch": script, "PyTorch, compiled": [*script, "--compile"]}
+    return f"{head()}\n\n{measured(argvs, shapes, options)}"
 
 
 def parse() -> argparse.Namespace:
@@ -105,15 +96,13 @@ def compare_values(options: argparse.Namespace, example: list[str], shapes: list
 
 
 def head() -> str:
-    words = map(without_absolute_path, sys.argv[1:])
-    command = " ".join(["python3", "bench/peers/gpt2.py", *words])
     return f"""## GPT-2
 
 A training step of GPT-2 at width {WIDTH} (12 heads, tied embedding): forward, backward and AdamW without dropout,
 f32, one thread ({machine.cpu_model()}). Tokens a second of processor time, the median of all rounds
 (lowest–highest). PyTorch has fused AdamW and `scaled_dot_product_attention`, as it comes and by
 `torch.compile`. The ratio is the median of each round's, to the faster of the two.
-Command: `{command}`."""
+Command: `{parts.command("gpt2.py")}`."""
 
 
 def measured(argvs: dict[str, list[str]], shapes: list[Shape], options: argparse.Namespace) -> str:

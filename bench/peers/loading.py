@@ -10,7 +10,6 @@ so many threads, torchvision with as many worker processes. The two take turns; 
 import argparse
 import datetime
 import os
-import shlex
 import statistics
 import sys
 import tempfile
@@ -19,11 +18,10 @@ from pathlib import Path
 import arguments
 import environment
 import machine
+import parts
 from arguments import ROOT
 from processes import BenchError, Command, run
 from programs import BUILD_SECONDS
-from report import splice
-from run import read_docs, replace, without_absolute_path
 
 PART = "loading"
 TIMEOUT = 900.0
@@ -34,21 +32,17 @@ KOLO, TORCHVISION = "Kolo", "torchvision"
 
 def main() -> int:
     options = parse()
-    try:
+
+    def text() -> str:
         python = environment.with_torchvision(options.python)
         program = example(options.example)
         load = machine.load()
         with tempfile.TemporaryDirectory() as images:
             make = [python, str(SCRIPT), "make", images, str(options.images), str(options.size)]
             run(Command("images by Pillow", make), TIMEOUT)
-            text = report(measure(commands(program, python, images, options), options.rounds), options, load)
-        print(text)
-        if options.docs:
-            replace(options.docs, splice(read_docs(options.docs), text, PART))
-    except (BenchError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+            return report(measure(commands(program, python, images, options), options.rounds), options, load)
+
+    return parts.write(PART, options.docs, text)
 
 
 def parse() -> argparse.Namespace:
@@ -105,7 +99,6 @@ def rate(line: str) -> float:
 def report(rates: dict[str, list[float]], options: argparse.Namespace, load: float) -> str:
     """The part of the document."""
     ratios = [own / other for own, other in zip(rates[KOLO], rates[TORCHVISION], strict=True)]
-    command = shlex.join(["python3", "bench/peers/loading.py", *map(without_absolute_path, sys.argv[1:])])
     cells = [*(spread(numbers, 0) for numbers in rates.values()), f"{spread(ratios, 2)} ×"]
     size, threads = f"{options.size}×{options.size}", options.threads
     return f"""## Loading images
@@ -116,7 +109,7 @@ in turn; the ratio is taken round by round.
 
 - machine: {machine.describe()}; load average before the run {load:.2f}
 - date: {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, commit {machine.commit(ROOT)}
-- command: `{command}`
+- command: `{parts.command("loading.py")}`
 
 | Kolo | torchvision | Kolo / torchvision |
 | ---: | ---: | ---: |

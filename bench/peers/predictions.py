@@ -14,12 +14,11 @@ from statistics import median
 
 import arguments
 import namespaces
+import parts
 import programs
-import report
 from figures import byte_size, duration
 from measure import place_of
-from processes import BenchError, run_together
-from run import read_docs, replace, without_absolute_path
+from processes import run_together
 from settings import ALL_REDUCES, Setting
 from systems import Job, Programs, kolo_ranks
 
@@ -34,17 +33,13 @@ Row = dict
 
 def main() -> int:
     options = parse()
-    try:
-        report.splice(read_docs(options.docs), "", PART)
+
+    def text() -> str:
         ready = Programs(programs.kolo(options.kolo), python=None, open_mpi=None, mpich=None)
         found = {setting.title: rows for setting in settings() if (rows := measured(ready, setting, options))}
-        text = section(found, f"`{command(sys.argv[1:])}`")
-        print(text)
-        replace(options.docs, report.splice(read_docs(options.docs), text, PART))
-    except (BenchError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+        return section(found, f"`{parts.command('predictions.py')}`")
+
+    return parts.write(PART, options.docs, text)
 
 
 def parse() -> argparse.Namespace:
@@ -53,10 +48,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="time for each row (default: %(default)s)")
     parser.add_argument("--docs", type=Path, default=arguments.DOCS, help="file to write")
     return parser.parse_args()
-
-
-def command(words: list[str]) -> str:
-    return " ".join(["python3", "bench/peers/predictions.py", *map(without_absolute_path, words)])
 
 
 def settings() -> list[Setting]:

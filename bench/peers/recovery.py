@@ -28,14 +28,14 @@ from pathlib import Path
 import arguments
 import environment
 import machine
+import parts
 import programs
 import recovery_systems
 from processes import BenchError, Running, end_on_sigterm, started
 from hosts import Hosts
 from recovery_figures import CUT, FAULT, KILL, STOP, Fault, Struck, costs, rendered
 from recovery_systems import SYSTEMS, WORKERS, Job, Reader, Step, System
-from report import splice
-from run import read_docs, replace, without_absolute_path
+from run import without_absolute_path
 from systems import Programs
 
 PART = "recovery"
@@ -77,19 +77,13 @@ def reported(
 ) -> int:
     """Measures, or reads an earlier run, and shows the part of the document; the status to exit with."""
     end_on_sigterm()
-    try:
+
+    def text() -> str:
         if options.render:
-            rows = [json.loads(line) for line in options.render.read_text().splitlines()]
-        else:
-            rows = measured(options)
-        text = section(rows)
-        print(text)
-        if options.docs:
-            replace(options.docs, splice(read_docs(options.docs), text, part))
-    except (BenchError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+            return section([json.loads(line) for line in options.render.read_text().splitlines()])
+        return section(measured(options))
+
+    return parts.write(part, options.docs, text)
 
 
 def parse(words: list[str] | None = None) -> argparse.Namespace:

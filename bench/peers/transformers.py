@@ -18,13 +18,10 @@ from typing import Protocol
 
 import arguments
 import machine
-import programs
-import report
+import parts
 from convolutions import KEEP_PAGES
 from figures import Spread, spread, table
 from processes import BenchError
-from results import Results
-from run import read_docs, replace, without_absolute_path
 
 PART = "transformers"
 PEAK = 110.0
@@ -98,21 +95,15 @@ class Side:
 
 def main() -> int:
     options = parse()
-    try:
-        report.splice(read_docs(options.docs), "", PART)
-        python = programs.python(options.python, Results())
-        if python is None:
-            raise BenchError("PyTorch could not be installed")
-        example = [str(options.example.resolve())] if options.example else EXAMPLE
-        ours = Side("Kolo", example)
-        peer = Side("PyTorch", [python, str(Path(__file__).with_name("transformers_pytorch.py"))])
-        section = f"{head(options.peak)}\n\n{measured(ours, peer, options)}"
-        print(section)
-        replace(options.docs, report.splice(read_docs(options.docs), section, PART))
-    except (BenchError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return parts.write(PART, options.docs, lambda: section(options))
+
+
+def section(options: argparse.Namespace) -> str:
+    python = parts.pytorch(options.python)
+    example = [str(options.example.resolve())] if options.example else EXAMPLE
+    ours = Side("Kolo", example)
+    peer = Side("PyTorch", [python, str(Path(__file__).with_name("transformers_pytorch.py"))])
+    return f"{head(options.peak)}\n\n{measured(ours, peer, options)}"
 
 
 def parse() -> argparse.Namespace:
@@ -127,14 +118,12 @@ def parse() -> argparse.Namespace:
 
 
 def head(peak: float) -> str:
-    words = map(without_absolute_path, sys.argv[1:])
-    command = " ".join(["python3", "bench/peers/transformers.py", *words])
     return f"""## Transformers
 
 A forward and a backward pass of a transformer of GPT-2's blocks without dropout, f32, on one core
 ({machine.cpu_model()}): milliseconds of processor time, the median of all rounds (lowest–highest). The ratio
 is the median of each round's. The floor is the time of the products alone at {peak:g} GFLOP/s.
-Command: `{command}`."""
+Command: `{parts.command("transformers.py")}`."""
 
 
 def measured(ours: Side, peer: Side, options: argparse.Namespace) -> str:

@@ -145,9 +145,11 @@ fn shards_leave_the_slow_rank_and_come_back_when_it_recovers() {
     let keeps = |reduction: &Arc<dyn Reducer>| !reduction.shard_state().is_empty();
     let adamw = kolo_ddp::optimizer::named("adamw", &Settings::default()).unwrap();
     let fits = |reduction: &Arc<dyn Reducer>| reduction.fits(&*adamw, &[]).is_ok();
-    for reduction in &[sum()].into_iter().chain(reductions().filter(keeps).filter(fits)).collect::<Vec<_>>() {
-        shards_leave_and_come_back(steps, reduction);
-    }
+    let all = [sum()].into_iter().chain(reductions().filter(keeps).filter(fits));
+    // Their ranks sleep most of the time, so all run at once.
+    std::thread::scope(|scope| {
+        all.for_each(|reduction| drop(scope.spawn(move || shards_leave_and_come_back(steps, &reduction))));
+    });
 }
 
 fn shards_leave_and_come_back(steps: u64, reduction: &Arc<dyn Reducer>) {

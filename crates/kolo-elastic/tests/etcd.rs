@@ -9,11 +9,11 @@ use kolo_comm::{JobMembership, Options};
 use kolo_elastic::{
     Arbiter, Coordinator, CoordinatorEvent, Member, MembershipPolicy, NodeConfig, member_name,
 };
-use kolo_testing::harness::{run_one_by_one, test_of};
+use kolo_testing::harness::{run, test_of};
 use kolo_testing::{Etcd, free_port};
 
 fn main() -> ExitCode {
-    run_one_by_one(vec![
+    run(vec![
         test_of("etcd", "the_second_launcher_goes_on_alone", the_second_launcher_goes_on_alone),
         test_of("etcd", "an_etcd_that_is_away_is_waited_for", an_etcd_that_is_away_is_waited_for),
         test_of("etcd", "an_etcd_that_starts_late_is_waited_for", an_etcd_that_starts_late_is_waited_for),

@@ -20,6 +20,8 @@ const LAUNCHER: &str = "KOLO_TEST_LAUNCHER";
 const NODES: usize = 3;
 /// Time within which the others must go on without a lost launcher, even on a busy machine.
 const GOES_ON: Duration = Duration::from_secs(60);
+/// Seconds after which a host that cannot be reached counts as gone.
+const HOST_TIMEOUT: &str = "2";
 /// Longer than a launcher that may not go on waits; exceeded only by a hang.
 const HANG: Duration = Duration::from_secs(150);
 
@@ -99,7 +101,7 @@ struct Launcher {
 impl Launcher {
     fn start(node_rank: usize, master: IpAddr, port: u16) -> Launcher {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.env(LAUNCHER, format!("{node_rank} {master} {port}"));
+        command.env(LAUNCHER, format!("{node_rank} {master} {port}")).env("KOLO_HOST_TIMEOUT", HOST_TIMEOUT);
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let (out, (sender, lines)) = (process.stdout.take().unwrap(), mpsc::channel());
         std::thread::spawn(move || {

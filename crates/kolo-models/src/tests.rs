@@ -36,10 +36,37 @@ impl ModuleVisitor for Floats {
     }
 }
 
+/// Shape of every float of a module by its path.
+#[derive(Default)]
+struct Shapes {
+    path: Vec<String>,
+    found: BTreeMap<String, Vec<usize>>,
+}
+
+impl ModuleVisitor for Shapes {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.into());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        self.found.insert(self.path.join("."), param.dims().to_vec());
+    }
+}
+
 fn floats(model: &impl Module) -> BTreeMap<String, (Vec<usize>, Vec<u32>)> {
     let mut floats = Floats::default();
     model.visit(&mut floats);
     floats.found
+}
+
+fn shapes(model: &impl Module) -> BTreeMap<String, Vec<usize>> {
+    let mut shapes = Shapes::default();
+    model.visit(&mut shapes);
+    shapes.found
 }
 
 fn build(name: &str, channels: usize, classes: usize, seed: u64, device: &Device) -> ResNet {
@@ -58,23 +85,27 @@ fn blueprint(channels: usize, classes: usize, seed: u64, device: &Device) -> Blu
     Blueprint::plain(seed, samples, device)
 }
 
+/// One build of each network has its number of parameters, its keys and its strides.
 #[test]
-fn parameter_counts_are_torchvisions() {
-    for (name, count) in [("resnet18", 11_689_512), ("resnet34", 21_797_672), ("resnet50", 25_557_032)] {
-        let model = build(name, 3, 1000, 0, &Device::flex());
-        let floats = floats(&model);
-        let trained = floats.iter().filter(|(path, _)| !path.contains("running_"));
-        assert_eq!(trained.map(|(_, (_, bits))| bits.len()).sum::<usize>(), count, "{name}");
-    }
-}
-
-#[test]
-fn paths_become_torchvisions_keys() {
-    let keys = |name| -> BTreeMap<String, Vec<usize>> {
-        let found = floats(&build(name, 3, 10, 0, &Device::flex()));
-        found.into_iter().map(|(path, (shape, _))| (torchvision_name(&path).name, shape)).collect()
-    };
-    let keys18 = keys("resnet18");
+fn parameters_keys_and_strides_are_torchvisions() {
+    let [keys18, _, keys50] = [("resnet18", 11_689_512), ("resnet34", 21_797_672), ("resnet50", 25_557_032)]
+        .map(|(name, count)| {
+            let model = build(name, 3, 1000, 0, &Device::flex());
+            let shapes = shapes(&model);
+            let trained = shapes.iter().filter(|(path, _)| !path.contains("running_"));
+            assert_eq!(
+                trained.map(|(_, shape)| shape.iter().product::<usize>()).sum::<usize>(),
+                count,
+                "{name}"
+            );
+            if name == "resnet50" {
+                // A bottleneck halves the image in its 3x3.
+                let block = &model.layer2[0];
+                assert_eq!((block.conv1.stride, block.conv2.stride), ([1, 1], [2, 2]));
+            }
+            let keys = shapes.into_iter().map(|(path, shape)| (torchvision_name(&path).name, shape));
+            keys.collect::<BTreeMap<_, _>>()
+        });
     for (key, shape) in [
         ("conv1.weight", vec![64, 3, 7, 7]),
         ("bn1.weight", vec![64]),
@@ -82,12 +113,11 @@ fn paths_become_torchvisions_keys() {
         ("layer2.0.downsample.0.weight", vec![128, 64, 1, 1]),
         ("layer2.0.downsample.1.bias", vec![128]),
         ("layer4.1.bn2.bias", vec![512]),
-        ("fc.weight", vec![512, 10]),
-        ("fc.bias", vec![10]),
+        ("fc.weight", vec![512, 1000]),
+        ("fc.bias", vec![1000]),
     ] {
         assert_eq!(keys18.get(key), Some(&shape), "{key} in {:?}", keys18.keys());
     }
-    let keys50 = keys("resnet50");
     assert_eq!(keys50["layer1.0.downsample.0.weight"], [256, 64, 1, 1]);
     assert_eq!(keys50["layer3.0.conv3.weight"], [1024, 256, 1, 1]);
 }
@@ -100,9 +130,9 @@ fn narrow_vgg(seed: u64, device: &Device) -> Vgg {
 
 #[test]
 fn a_vgg_has_torchvisions_keys_and_shapes() {
-    let found: BTreeMap<String, Vec<usize>> = floats(&narrow_vgg(0, &Device::flex()))
+    let found: BTreeMap<String, Vec<usize>> = shapes(&narrow_vgg(0, &Device::flex()))
         .into_iter()
-        .map(|(path, (shape, _))| (torchvision_name(&path).name, shape))
+        .map(|(path, shape)| (torchvision_name(&path).name, shape))
         .collect();
     // The numbers in `torchvision.models.vgg16().state_dict()`.
     let convolutions = [0, 2, 5, 7, 10, 12, 14, 17, 19, 21, 24, 26, 28].map(|n| format!("features.{n}"));
@@ -178,22 +208,29 @@ fn mlp_has_the_papers_parameters() {
     let samples = SampleShape { channels: 1, height: 28, width: 28, classes: 10, is_text: false };
     let device = Device::flex();
     let model = mlp::mlp(&Blueprint { samples, ..blueprint(1, 10, 0, &device) });
-    let count: usize = floats(&model).values().map(|(_, bits)| bits.len()).sum();
+    let count: usize = shapes(&model).values().map(|shape| shape.iter().product::<usize>()).sum();
     assert_eq!(count, 784 * 300 + 300 + 300 * 100 + 100 + 100 * 10 + 10);
 }
 
 #[test]
 fn with_zero_gamma_each_block_hands_on_its_input() {
     let device = Device::flex();
-    for (build, last) in
-        [(resnets::resnet18 as fn(&Blueprint<'_>) -> ResNet, ".bn2.gamma"), (resnets::resnet50, ".bn3.gamma")]
-    {
-        let zero = floats(&build(&Blueprint { zero_gamma: true, ..blueprint(1, 10, 0, &device) }));
+    let blueprint = Blueprint { zero_gamma: true, ..blueprint(1, 10, 0, &device) };
+    let built = floats(&resnets::small(&blueprint));
+    // Few channels: the same blocks as those of resnet18 and resnet50.
+    let narrow = |block| ResNetConfig { widths: [4, 6, 8, 10], block, ..ResNetConfig::resnet18(1, 10) };
+    for (config, last) in [
+        (ResNetConfig::small(1, 10), ".bn2.gamma"),
+        (narrow(BlockKind::Basic), ".bn2.gamma"),
+        (narrow(BlockKind::Bottleneck), ".bn3.gamma"),
+    ] {
+        let zero = floats(&ResNetConfig { zero_gamma: true, ..config }.init(0, &device));
+        assert!(config != ResNetConfig::small(1, 10) || zero == built, "the option reaches the network");
         for (path, (_, bits)) in zero.iter().filter(|(path, _)| path.ends_with("gamma")) {
             let expected = if path.ends_with(last) { 0.0f32 } else { 1.0 };
             assert!(bits.iter().all(|bits| *bits == expected.to_bits()), "{path}");
         }
-        let plain = floats(&build(&blueprint(1, 10, 0, &device)));
+        let plain = floats(&config.init(0, &device));
         assert!(plain.iter().all(|(path, value)| path.ends_with(last) || zero[path] == *value));
     }
     let x = Tensor::<4>::from_data(TensorData::new(vec![0.5f32; 64 * 9], [1, 64, 3, 3]), &device);
@@ -210,18 +247,14 @@ fn with_zero_gamma_each_block_hands_on_its_input() {
 #[test]
 fn a_small_stem_keeps_the_image() {
     let device = Device::flex();
-    let stem = |stem| floats(&resnets::resnet18(&Blueprint { stem, ..blueprint(3, 10, 0, &device) }));
-    assert_eq!(stem(Some(Stem::Small))["conv1.weight"].0, [64, 3, 3, 3]);
-    assert_eq!(stem(None), stem(Some(Stem::ImageNet)));
-    let model = resnets::resnet18(&Blueprint { stem: Some(Stem::Small), ..blueprint(3, 10, 0, &device) });
-    assert!(model.maxpool.is_none() && model.conv1.stride == [1, 1]);
-}
-
-#[test]
-fn a_bottleneck_halves_the_image_in_its_3x3() {
-    let model = build("resnet50", 3, 10, 0, &Device::flex());
-    let block = &model.layer2[0];
-    assert_eq!((block.conv1.stride, block.conv2.stride), ([1, 1], [2, 2]));
+    let [none, imagenet, small] = [None, Some(Stem::ImageNet), Some(Stem::Small)]
+        .map(|stem| resnets::resnet18(&Blueprint { stem, ..blueprint(3, 10, 0, &device) }));
+    for model in [&none, &imagenet] {
+        assert_eq!((model.conv1.weight.dims(), model.conv1.stride), ([64, 3, 7, 7], [2, 2]));
+        assert!(model.maxpool.is_some());
+    }
+    assert_eq!((small.conv1.weight.dims(), small.conv1.stride), ([64, 3, 3, 3], [1, 1]));
+    assert!(small.maxpool.is_none());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use kolo_ddp::{
     BucketCaps, Config, Error, Kind, Layout, ParamGroup, ParamSpec, Replica, SpanId, TensorClass,
 };
 
-use super::{noise, pass};
+use super::{noise, noises, pass};
 
 pub const SHARDS: usize = 4;
 pub const RATE: f64 = 0.02;
@@ -96,7 +96,7 @@ pub fn gradient<T: From<f32> + std::ops::Sub<Output = T>>(
     step: u64,
     shard: usize,
 ) -> T {
-    value - T::from(noise(1 + shard + step as usize % 3, index))
+    value - T::from(noises(1 + shard + step as usize % 3)[index])
 }
 
 pub fn steps(replica: &mut Replica, steps: std::ops::Range<u64>) {

@@ -9,9 +9,9 @@ pub mod groups;
 pub mod smooth;
 pub mod stale;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use kolo_comm::{Generation, Group, JobMembership, Options, threads};
@@ -28,6 +28,12 @@ pub const NAMES: [&str; 5] = ["first", "shared", "unused", "last", "mean"];
 /// Values that are the same in every run.
 pub fn noise(seed: usize, index: usize) -> f32 {
     ((seed * 7_919 + index * 104_729 + 13) as f32 * 0.37).sin()
+}
+
+/// The first elements of [`noise`] with a seed below 64, which are computed once: many ranks use the same ones.
+pub fn noises(seed: usize) -> &'static [f32] {
+    static ALL: [OnceLock<Vec<f32>>; 64] = [const { OnceLock::new() }; 64];
+    ALL[seed].get_or_init(|| (0..80_000).map(|index| noise(seed, index)).collect())
 }
 
 pub fn specs() -> Vec<ParamSpec> {

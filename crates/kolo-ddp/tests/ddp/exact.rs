@@ -121,8 +121,8 @@ fn slices_do_not_change_the_bits() {
                 let uses = if step == 6 { 3 } else { 2 };
                 let uses = [(2, 300, 1), (1, LEN, uses), (0, 10, 1)].into_iter();
                 let gradients = uses.flat_map(|(span, len, uses)| {
-                    let noise = move |time| move |i| common::noise(shard * 10 + step + time, i);
-                    (0..uses).map(move |time| (span, (0..len).map(noise(time)).collect::<Vec<f32>>()))
+                    let noises = move |time| &common::noises(shard * 10 + step + time)[..len];
+                    (0..uses).map(move |time| (span, noises(time)))
                 });
                 common::pass(&mut replica, 1.0, 5.0, gradients).unwrap();
             }

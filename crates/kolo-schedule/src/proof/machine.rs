@@ -6,22 +6,26 @@
 //! deadlock.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use crate::tree::Fold;
 use crate::*;
+
+/// Expression in a cell, which copies of the cell share.
+pub(super) type Expression = Rc<str>;
 
 /// Message in transit.
 enum Item {
     /// Reference to the sender's memory.
     Borrowed(Range),
-    Copied(Vec<String>),
+    Copied(Vec<Expression>),
 }
 
 /// Machine whose lanes hold as many untaken messages as a transport guarantees.
 struct Machine<'a> {
     schedules: &'a [Schedule],
     /// rank → cell → expression
-    memory: Vec<Vec<String>>,
+    memory: Vec<Vec<Expression>>,
     /// to → from → messages
     lanes: Vec<Vec<VecDeque<Item>>>,
     position: Vec<usize>,
@@ -69,19 +73,25 @@ impl Machine<'_> {
         if !ready {
             return false;
         }
-        let values: Vec<Vec<String>> = sources
+        let values: Vec<Vec<Expression>> = sources
             .iter()
             .map(|source| match source {
                 Source::Own(offset) => self.memory[rank][offset + range.start..offset + range.end()].to_vec(),
                 Source::From(from) => self.take(rank, from.0, range.len).expect("checked above"),
             })
             .collect();
-        let sums = (0..range.len).map(|i| run(program, |n| values[n][i].clone())).collect();
+        let mut sums: Vec<Expression> = Vec::with_capacity(range.len);
+        for i in 0..range.len {
+            // Mostly the summands are those of the cell before.
+            let is_as_before = i > 0 && values.iter().all(|cells| Rc::ptr_eq(&cells[i], &cells[i - 1]));
+            let sum = if is_as_before { sums[i - 1].clone() } else { run(program, |n| values[n][i].clone()) };
+            sums.push(sum);
+        }
         self.write(rank, range, sums);
         true
     }
 
-    fn take(&mut self, rank: usize, from: usize, len: usize) -> Option<Vec<String>> {
+    fn take(&mut self, rank: usize, from: usize, len: usize) -> Option<Vec<Expression>> {
         let values = match self.lanes[rank][from].pop_front()? {
             Item::Borrowed(range) => self.memory[from][range.start..range.end()].to_vec(),
             Item::Copied(values) => values,
@@ -90,7 +100,7 @@ impl Machine<'_> {
         Some(values)
     }
 
-    fn write(&mut self, rank: usize, range: Range, values: Vec<String>) {
+    fn write(&mut self, rank: usize, range: Range, values: Vec<Expression>) {
         self.memory[rank][range.start..range.end()].clone_from_slice(&values);
     }
 
@@ -112,14 +122,14 @@ impl Machine<'_> {
 }
 
 /// Runs a program on named values.
-pub(super) fn run(program: &[Fold], value: impl Fn(usize) -> String) -> String {
+pub(super) fn run(program: &[Fold], value: impl Fn(usize) -> Expression) -> Expression {
     let mut stack = Vec::new();
     for step in program {
         match step {
             Fold::Push(n) => stack.push(value(*n)),
             Fold::Add => {
-                let (right, left): (String, String) = (stack.pop().unwrap(), stack.pop().unwrap());
-                stack.push(format!("({left}+{right})"));
+                let (right, left): (Expression, Expression) = (stack.pop().unwrap(), stack.pop().unwrap());
+                stack.push(format!("({left}+{right})").into());
             }
         }
     }
@@ -137,7 +147,7 @@ fn orders() -> Vec<Box<dyn FnMut(usize) -> usize>> {
 }
 
 /// Runs the schedules in every order and passes the memory of all ranks to `check`.
-pub(super) fn prove(schedules: &[Schedule], memory: &[Vec<String>], check: impl Fn(&[Vec<String>])) {
+pub(super) fn prove(schedules: &[Schedule], memory: &[Vec<Expression>], check: impl Fn(&[Vec<Expression>])) {
     let world = schedules.len();
     for pick in orders() {
         let lanes = (0..world).map(|_| (0..world).map(|_| VecDeque::new()).collect()).collect();

@@ -8,34 +8,33 @@ mod simulation;
 
 use std::collections::BTreeMap;
 
-use machine::{prove, run};
+use machine::{Expression, prove, run};
 
 use crate::tree::Contributions;
 use crate::*;
 
 /// Returns memory in which every cell of a rank's part p holds the name of the rank's node p.
-fn contributed(contributions: &Contributions, len: usize) -> Vec<Vec<String>> {
+fn contributed(contributions: &Contributions, len: usize) -> Vec<Vec<Expression>> {
     (0..contributions.world())
         .map(|rank| {
             let nodes = contributions.of(Rank(rank));
-            let name =
-                |part: usize| nodes.get(part).map_or("nothing".into(), |node| format!("{}", node.first));
-            (0..contributions.parts(Rank(rank)) * len).map(|cell| name(cell / len)).collect()
+            let name = |part: usize| nodes.get(part).map_or("nothing".into(), |node| node.first.to_string());
+            let parts = (0..contributions.parts(Rank(rank))).map(|part| Expression::from(name(part)));
+            parts.flat_map(|part| std::iter::repeat_n(part, len)).collect()
         })
         .collect()
 }
 
-fn tree(contributions: &Contributions) -> String {
-    let names: Vec<String> = (0..contributions.world())
-        .flat_map(|rank| contributions.of(Rank(rank)).iter().map(|node| node.first.to_string()))
+fn tree(contributions: &Contributions) -> Expression {
+    let names: Vec<Expression> = (0..contributions.world())
+        .flat_map(|rank| contributions.of(Rank(rank)).iter().map(|node| node.first.to_string().into()))
         .collect();
     run(&contributions.program(), |n| names[n].clone())
 }
 
 /// Returns the contributions in a sum, without its parentheses.
-fn set(expression: &str) -> Vec<String> {
-    let mut names: Vec<String> =
-        expression.split(['(', ')', '+']).filter(|name| !name.is_empty()).map(String::from).collect();
+fn set(expression: &str) -> Vec<&str> {
+    let mut names: Vec<&str> = expression.split(['(', ')', '+']).filter(|name| !name.is_empty()).collect();
     names.sort();
     names
 }
@@ -47,8 +46,8 @@ fn prove_all(
     topology: &Topology,
     operation: &Operation,
     each: bool,
-    memory: impl Fn(&Contributions, usize) -> Vec<Vec<String>>,
-    check: impl Fn(&[Vec<String>], usize, &dyn Fn(&str) -> bool, &str),
+    memory: impl Fn(&Contributions, usize) -> Vec<Vec<Expression>>,
+    check: impl Fn(&[Vec<Expression>], usize, &dyn Fn(&str) -> bool, &str),
 ) -> Vec<&'static str> {
     prove_contributions(&Contributions::shared(shards, world), topology, operation, each, memory, check)
 }
@@ -60,8 +59,8 @@ fn prove_contributions(
     topology: &Topology,
     operation: &Operation,
     each: bool,
-    memory: impl Fn(&Contributions, usize) -> Vec<Vec<String>>,
-    check: impl Fn(&[Vec<String>], usize, &dyn Fn(&str) -> bool, &str),
+    memory: impl Fn(&Contributions, usize) -> Vec<Vec<Expression>>,
+    check: impl Fn(&[Vec<Expression>], usize, &dyn Fn(&str) -> bool, &str),
 ) -> Vec<&'static str> {
     let world = contributions.world();
     let mut proved = Vec::new();
@@ -88,11 +87,12 @@ fn prove_at(
     topology: &Topology,
     operation: &Operation,
     (len, segment): (usize, usize),
-    cells: &[Vec<String>],
-    check: impl Fn(&[Vec<String>], usize, &dyn Fn(&str) -> bool, &str),
+    cells: &[Vec<Expression>],
+    check: impl Fn(&[Vec<Expression>], usize, &dyn Fn(&str) -> bool, &str),
 ) -> Vec<&'static str> {
     let world = contributions.world();
     let expected = tree(contributions);
+    let expected_set = set(&expected);
     let mut proved = Vec::new();
     for algorithm in ALGORITHMS {
         let problem = |rank: usize| Problem {
@@ -120,10 +120,7 @@ fn prove_at(
         let sends = |schedule: &Schedule| schedule.steps.iter().any(|step| matches!(step, Step::Send { .. }));
         let messages = cost.near.messages + cost.far.messages;
         assert_eq!(messages > 0.0, schedules.iter().any(sends), "{} costs {cost:?}", algorithm.name);
-        let right = |cell: &str| match algorithm.keeps_tree {
-            true => cell == expected,
-            false => set(cell) == set(&expected),
-        };
+        let right = |cell: &str| cell == &*expected || !algorithm.keeps_tree && set(cell) == expected_set;
         let at = format!("{} does {operation:?} of {contributions:?}", algorithm.name);
         prove(&schedules, cells, |memory| check(memory, len, &right, &at));
     }
@@ -156,7 +153,7 @@ fn every_all_reduce_adds_everything_once_on_every_rank() {
     assert!(proved.values().all(|count| *count > 4), "{proved:?}");
 }
 
-fn all_equal(memory: &[Vec<String>], len: usize, right: &dyn Fn(&str) -> bool, at: &str) {
+fn all_equal(memory: &[Vec<Expression>], len: usize, right: &dyn Fn(&str) -> bool, at: &str) {
     for cells in memory {
         assert_eq!(cells[..len], memory[0][..len], "{at}: ranks differ");
     }
@@ -242,7 +239,7 @@ fn servers_add_for_workers() {
                         is_server
                     );
                     let check =
-                        |memory: &[Vec<String>], len: usize, right: &dyn Fn(&str) -> bool, at: &str| {
+                        |memory: &[Vec<Expression>], len: usize, right: &dyn Fn(&str) -> bool, at: &str| {
                             for cells in (0..world).filter(|rank| !is_server[*rank]).map(|rank| &memory[rank])
                             {
                                 cells[..len].iter().for_each(|cell| assert!(right(cell), "{at}: {cell}"));
@@ -275,7 +272,7 @@ fn servers_add_for_workers() {
 fn a_reduce_gives_the_root_everything() {
     for world in 1usize..=17 {
         for root in [0, world / 2, world - 1] {
-            let check = |memory: &[Vec<String>], len: usize, right: &dyn Fn(&str) -> bool, at: &str| {
+            let check = |memory: &[Vec<Expression>], len: usize, right: &dyn Fn(&str) -> bool, at: &str| {
                 memory[root][..len].iter().for_each(|cell| assert!(right(cell), "{at}: {cell}"));
             };
             let (topology, operation) = (Topology::single(world), Operation::Reduce(Rank(root)));
@@ -300,7 +297,7 @@ fn reduce_scatter_leaves_each_rank_its_chunk() {
             };
             let operation = Operation::ReduceScatter(chunks.clone());
             let memory = |contributions: &Contributions, len| contributed(contributions, total(&chunks, len));
-            let check = |memory: &[Vec<String>], len: usize, right: &dyn Fn(&str) -> bool, at: &str| {
+            let check = |memory: &[Vec<Expression>], len: usize, right: &dyn Fn(&str) -> bool, at: &str| {
                 for (rank, range) in chunks.ranges(len, world).into_iter().enumerate() {
                     let own = &memory[rank][range.start..range.end()];
                     own.iter().for_each(|cell| assert!(right(cell), "{at}: {cell}"));

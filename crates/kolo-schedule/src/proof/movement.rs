@@ -1,13 +1,17 @@
 //! Operations that move data and add nothing.
 
-use super::machine::prove;
+use super::machine::{Expression, prove};
 use super::{prove_all, varied};
 use crate::tree::Contributions;
 use crate::*;
 
+fn cell_name(rank: usize, cell: usize) -> Expression {
+    format!("{rank}.{cell}").into()
+}
+
 /// Returns memory in which every cell of every rank has its own name.
-fn named(lens: &[usize]) -> Vec<Vec<String>> {
-    let of = |(rank, &len): (usize, &usize)| (0..len).map(|cell| format!("{rank}.{cell}")).collect();
+fn named(lens: &[usize]) -> Vec<Vec<Expression>> {
+    let of = |(rank, &len): (usize, &usize)| (0..len).map(|cell| cell_name(rank, cell)).collect();
     lens.iter().enumerate().map(of).collect()
 }
 
@@ -19,9 +23,9 @@ fn all_gather_and_broadcast_copy_buffers() {
             let operation = Operation::AllGather(chunks.clone());
             let total = |len: usize| chunks.ranges(len, world).last().map_or(0, |range| range.end());
             let memory = |_: &Contributions, len| named(&vec![total(len); world]);
-            let check = |memory: &[Vec<String>], len: usize, _: &dyn Fn(&str) -> bool, at: &str| {
+            let check = |memory: &[Vec<Expression>], len: usize, _: &dyn Fn(&str) -> bool, at: &str| {
                 for (owner, range) in chunks.ranges(len, world).into_iter().enumerate() {
-                    let right = |cell: usize| memory.iter().all(|m| m[cell] == format!("{owner}.{cell}"));
+                    let right = |cell: usize| memory.iter().all(|m| m[cell] == cell_name(owner, cell));
                     assert!((range.start..range.end()).all(right), "{at}");
                 }
             };
@@ -30,8 +34,8 @@ fn all_gather_and_broadcast_copy_buffers() {
         }
         for root in [0, world / 2, world - 1] {
             let memory = |_: &Contributions, len| named(&vec![len; world]);
-            let check = |memory: &[Vec<String>], len: usize, _: &dyn Fn(&str) -> bool, at: &str| {
-                let right = |(cell, value): (usize, &String)| *value == format!("{root}.{cell}");
+            let check = |memory: &[Vec<Expression>], len: usize, _: &dyn Fn(&str) -> bool, at: &str| {
+                let right = |(cell, value): (usize, &Expression)| *value == cell_name(root, cell);
                 assert!(memory.iter().all(|cells| cells[..len].iter().enumerate().all(right)), "{at}");
             };
             let operation = Operation::Broadcast(Rank(root));
@@ -50,19 +54,19 @@ fn gather_and_scatter_go_through_the_root() {
                 (0..world).map(|rank| if rank == root { len } else { len / world }).collect()
             };
             let memory = |_: &Contributions, len| named(&lens(len));
-            let gathered = |memory: &[Vec<String>], len: usize, _: &dyn Fn(&str) -> bool, at: &str| {
+            let gathered = |memory: &[Vec<Expression>], len: usize, _: &dyn Fn(&str) -> bool, at: &str| {
                 for (cell, value) in memory[root][..len].iter().enumerate() {
                     let (owner, each) = (cell / (len / world), len / world);
                     let index = if owner == root { cell } else { cell - owner * each };
-                    assert_eq!(*value, format!("{owner}.{index}"), "{at}");
+                    assert_eq!(*value, cell_name(owner, index), "{at}");
                 }
             };
             let gather = Operation::Gather(Rank(root));
             assert_eq!(prove_all(world, world, &topology, &gather, true, memory, gathered), ["direct"]);
-            let scattered = |memory: &[Vec<String>], len: usize, _: &dyn Fn(&str) -> bool, at: &str| {
+            let scattered = |memory: &[Vec<Expression>], len: usize, _: &dyn Fn(&str) -> bool, at: &str| {
                 let each = len / world;
                 for rank in (0..world).filter(|rank| *rank != root) {
-                    let right = |cell: usize| memory[rank][cell] == format!("{root}.{}", rank * each + cell);
+                    let right = |cell: usize| memory[rank][cell] == cell_name(root, rank * each + cell);
                     assert!((0..each).all(right), "{at}");
                 }
             };
@@ -73,7 +77,7 @@ fn gather_and_scatter_go_through_the_root() {
 }
 
 /// Proves *direct* for operations whose arguments differ between ranks.
-fn prove_different(operations: &[Operation], memory: &[Vec<String>], check: impl Fn(&[Vec<String>])) {
+fn prove_different(operations: &[Operation], memory: &[Vec<Expression>], check: impl Fn(&[Vec<Expression>])) {
     let world = operations.len();
     let (contributions, topology) = (Contributions::one_each(world), Topology::single(world));
     let direct = ALGORITHMS.iter().find(|algorithm| algorithm.name == "direct").unwrap();
@@ -109,7 +113,7 @@ fn all_to_all_delivers_every_chunk() {
                     for rank in 0..world {
                         let expected = (0..world).flat_map(|from| {
                             let start = received(from) + (0..rank).map(|to| count(from, to)).sum::<usize>();
-                            (0..count(from, rank)).map(move |i| format!("{from}.{}", start + i))
+                            (0..count(from, rank)).map(move |i| cell_name(from, start + i))
                         });
                         assert!(expected.eq(memory[rank][..received(rank)].iter().cloned()));
                     }
@@ -132,8 +136,8 @@ fn exchanged_messages_arrive() {
         exchange(&[message(0, 0, 5)], &[]),
     ];
     prove_different(&operations, &named(&[15, 10, 5]), |memory| {
-        assert_eq!(memory[0][10..], ["2.0", "2.1", "2.2", "2.3", "2.4"]);
-        assert_eq!(memory[1][..3], ["0.9", "0.0", "0.1"]);
+        assert_eq!(memory[0][10..], ["2.0", "2.1", "2.2", "2.3", "2.4"].map(Expression::from));
+        assert_eq!(memory[1][..3], ["0.9", "0.0", "0.1"].map(Expression::from));
     });
 }
 
@@ -159,7 +163,7 @@ fn more_messages_each_way_than_a_transport_holds_are_exchanged() {
         prove_different(&[0, 1, 2].map(operation), &named(&[3 * total; 3]), |memory| {
             for (rank, cells) in memory.iter().enumerate() {
                 for (place, from) in [(1, (rank + 1) % 3), (2, (rank + 2) % 3)] {
-                    let came = (0..total).map(|cell| format!("{from}.{cell}"));
+                    let came = (0..total).map(|cell| cell_name(from, cell));
                     assert!(came.eq(cells[place * total..][..total].iter().cloned()), "at {rank}");
                 }
             }

@@ -1,5 +1,6 @@
 //! Sums for readers: the readers of each block end with its sum in tree order.
 
+use super::machine::Expression;
 use super::{contributed, in_table_order, prove_at, sizes, topologies};
 use crate::readers::ranges;
 use crate::tree::Contributions;
@@ -34,7 +35,7 @@ fn prove_readers(contributions: &Contributions, topology: &Topology) -> Vec<&'st
         for division in divisions(len, world) {
             let Readers::Blocks(blocks) = Readers::of_blocks(division) else { unreachable!() };
             let operation = Operation::ReduceToReaders(blocks.clone());
-            let check = |memory: &[Vec<String>], _: usize, right: &dyn Fn(&str) -> bool, at: &str| {
+            let check = |memory: &[Vec<Expression>], _: usize, right: &dyn Fn(&str) -> bool, at: &str| {
                 for (range, block) in ranges(&blocks) {
                     let read = block.readers.iter().map(|reader| &memory[reader.0]);
                     read.flat_map(|cells| &cells[range.start..range.end()])

@@ -357,27 +357,21 @@ mod tests {
     }
 
     #[test]
-    fn one_run_of_a_job_that_can_recomputes_activations() {
-        let runs = |recomputes, extent| plan(&Axes { recomputes, extent, ..axes(&[2, 3], false) }).unwrap();
-        for extent in [Extent::Selection, Extent::Full] {
-            let (recomputed, others): (Vec<Run>, Vec<Run>) =
-                runs(true, extent).into_iter().partition(|run| run.recomputed);
-            assert_eq!(recomputed.iter().map(|run| run.workers).collect::<Vec<_>>(), [3]);
-            assert_eq!(others, runs(false, extent));
+    fn one_run_of_a_job_that_can_recomputes_activations_and_one_has_its_state_in_a_file() {
+        let axes = |extent| Axes { extent, ..axes(&[2, 3], false) };
+        let with: [(fn(Axes) -> Axes, fn(&Run) -> bool); 2] = [
+            (|axes| Axes { recomputes: true, ..axes }, |run| run.recomputed),
+            (|axes| Axes { offloads: true, ..axes }, |run| run.offloaded),
+        ];
+        for (can, does) in with {
+            for extent in [Extent::Selection, Extent::Full] {
+                let (own, others): (Vec<Run>, Vec<Run>) =
+                    plan(&can(axes(extent))).unwrap().into_iter().partition(does);
+                assert_eq!(own.iter().map(|run| run.workers).collect::<Vec<_>>(), [3]);
+                assert_eq!(others, plan(&axes(extent)).unwrap());
+            }
+            assert!(!plan(&can(axes(Extent::Brief))).unwrap().iter().any(does));
         }
-        assert!(!runs(true, Extent::Brief).iter().any(|run| run.recomputed));
-    }
-
-    #[test]
-    fn one_run_of_a_job_that_can_has_its_state_in_a_file() {
-        let runs = |offloads, extent| plan(&Axes { offloads, extent, ..axes(&[2, 3], false) }).unwrap();
-        for extent in [Extent::Selection, Extent::Full] {
-            let (offloaded, others): (Vec<Run>, Vec<Run>) =
-                runs(true, extent).into_iter().partition(|run| run.offloaded);
-            assert_eq!(offloaded.iter().map(|run| run.workers).collect::<Vec<_>>(), [3]);
-            assert_eq!(others, runs(false, extent));
-        }
-        assert!(!runs(true, Extent::Brief).iter().any(|run| run.offloaded));
     }
 
     #[test]

@@ -9,23 +9,26 @@ use kolo_testing::{alive, selected, send, wait_until};
 
 use super::program::{start, succeed, summary, workers};
 
-/// A network whose steps take a few milliseconds, with shards that four workers share unevenly.
-pub const RUN: [&str; 11] = [
+/// A network whose steps take a few milliseconds, with shards that four workers share unevenly. Rank 0 sleeps,
+/// so that training takes time for faults but not of a processor.
+pub const RUN: [&str; 13] = [
     "train",
     "--model",
     "mlp",
     "--shards",
     "6",
     "--steps",
-    "500",
+    "250",
     "--batch-size",
     "8",
     "--checkpoint-epochs",
     "100",
+    "--slow",
+    "0:compute:2",
 ];
 
 /// Steps of `RUN`.
-pub const STEPS: usize = 500;
+pub const STEPS: usize = 250;
 
 /// Returns the hash of the weights and the epoch's mean loss at the end of a run, which must have a line for
 /// every step.
@@ -131,7 +134,7 @@ fn deaths_in_step_do_not_change_the_weights() {
     // The MLP has no normalization; fewer steps, because these take longer.
     let run = RUN.map(|word| match word {
         "mlp" => "small",
-        "500" => "150",
+        "250" => "150",
         _ => word,
     });
     let sync = ["--batch-norm", "sync"];

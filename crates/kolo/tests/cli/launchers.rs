@@ -7,8 +7,8 @@ use std::path::Path;
 use kolo_testing::jobs::Logged;
 use kolo_testing::selected;
 
-use super::elastic::{RUN, STEPS};
-use super::program::{self, kolo, summary};
+use super::elastic::{RUN, STEPS, expected, result};
+use super::program::kolo;
 
 /// Starts node `node` of a job of two, with two workers; either node may continue without the other.
 fn start(folder: &Path, node: usize, nodes: &[&str], master: &str, more: &[&str]) -> Logged {
@@ -35,17 +35,6 @@ fn masters(count: usize) -> String {
     places.join(",")
 }
 
-fn result(folder: &Path) -> String {
-    assert_eq!(steps_done(folder), STEPS, "a line for each step");
-    summary(&folder.join("run"))["weights_sha256"].as_str().unwrap().into()
-}
-
-fn undisturbed() -> String {
-    let folder = tempfile::tempdir().unwrap();
-    program::succeed(folder.path(), &[&RUN[..], &["--nproc", "1", "--out", "run"]].concat());
-    result(folder.path())
-}
-
 /// Waits until the run has begun: some steps are written.
 fn has_begun(launcher: &mut Logged, folder: &Path) {
     let begun = launcher.wait("the run does not begin", |_| steps_done(folder) > 0);
@@ -54,7 +43,6 @@ fn has_begun(launcher: &mut Logged, folder: &Path) {
 
 #[test]
 fn a_killed_launcher_does_not_change_the_weights() {
-    let expected = undisturbed();
     for victim in selected(1, [Some(0), Some(1), None]) {
         let folder = tempfile::tempdir().unwrap();
         let master = masters(1);
@@ -70,14 +58,13 @@ fn a_killed_launcher_does_not_change_the_weights() {
             drop(launchers.remove(victim));
         }
         let words: Vec<String> = launchers.into_iter().map(succeed).collect();
-        assert_eq!(result(folder.path()), expected, "{victim:?}: {words:?}");
+        assert_eq!(result(folder.path()), expected(), "{victim:?}: {words:?}");
         assert_eq!(words[0].contains("of 2 workers"), victim.is_some(), "{victim:?}: {words:?}");
     }
 }
 
 #[test]
 fn a_launcher_that_comes_late_joins_in() {
-    let expected = undisturbed();
     let folder = tempfile::tempdir().unwrap();
     let master = masters(2);
     let range = ["--nnodes", "1:2"];
@@ -88,5 +75,5 @@ fn a_launcher_that_comes_late_joins_in() {
     let second = start(1);
     assert!(first.has_said("of 4 workers"), "too late: {}", first.error_output());
     let words = [first, second].map(succeed);
-    assert_eq!(result(folder.path()), expected, "{words:?}");
+    assert_eq!(result(folder.path()), expected(), "{words:?}");
 }
