@@ -1,4 +1,4 @@
-"""FSDP2: every process has a part of each parameter, and the loss is that of a process alone."""
+"""FSDP2: every process has a part of each parameter, and the loss is that of a process alone, if parts of the batch are equal."""
 import torch, torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 
@@ -9,7 +9,7 @@ mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
 for module in (model[0], model[2], model):
     fully_shard(module, mesh=mesh)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-batch = torch.randn(16, 8).tensor_split(dist.get_world_size())[dist.get_rank()]
+batch = torch.randn(24, 8).tensor_split(dist.get_world_size())[dist.get_rank()]
 for step in range(5):
     loss = (model(batch) - batch).square().mean()
     loss.backward()

@@ -6,7 +6,7 @@ dist.init_process_group("kolo")
 torch.manual_seed(0)
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8)))
 optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=1e-2)
-batch = torch.randn(16, 8).tensor_split(dist.get_world_size())[dist.get_rank()]
+batch = torch.randn(24, 8).tensor_split(dist.get_world_size())[dist.get_rank()]
 for step in range(5):
     optimizer.zero_grad()
     loss = (model(batch) - batch).square().mean()

@@ -149,6 +149,32 @@ def trains():
     dist.all_reduce(torch.ones(1000), async_op=True).get_future()
 
 
+def trains_in_parts():
+    """FSDP2, with parameters that do not divide evenly and memory that the group allocates, beside one process."""
+    torch, dist, rank, size = started()
+    from torch.distributed.fsdp import fully_shard
+
+    nn = torch.nn
+    torch.manual_seed(0)
+    alone = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5))
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5))
+    model.load_state_dict(alone.state_dict())
+    mesh = dist.init_device_mesh("cpu", (size,))
+    for module in (model[0], model[2], model):
+        fully_shard(module, mesh=mesh)
+        module.set_allocate_memory_from_process_group_for_comm(True)
+    optimizers = [torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9) for net in (model, alone)]
+    batch = torch.randn(4 * size, 8, generator=torch.Generator().manual_seed(1))
+    for _ in range(3):
+        for net, rows, optimizer in zip((model, alone), (batch[4 * rank : 4 * rank + 4], batch), optimizers):
+            optimizer.zero_grad()
+            net(rows).square().mean().backward()
+            optimizer.step()
+    for ours, theirs in zip(model.parameters(), alone.parameters()):
+        torch.testing.assert_close(ours.full_tensor(), theirs)
+    dist.destroy_process_group()
+
+
 def callbacks_that_communicate():
     torch, dist, rank, size = started()
     from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
@@ -178,8 +204,15 @@ def callbacks_that_communicate():
 def a_rank_is_killed():
     torch, dist, rank, size = started()
     dist.all_reduce(torch.ones(10))
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        # The C++ of torch waits here, and learns of the error by the future alone.
+        model(torch.ones(2, 4)).sum().backward()
+        raise AssertionError("rank 1 is dead")
+    except RuntimeError as error:
+        assert f"all_reduce of rank {rank}: rank 1 died" in str(error), error
     for start in (lambda: dist.all_reduce(torch.ones(10)), lambda: dist.all_reduce(torch.ones(10), async_op=True).wait()):
         try:
             start()
@@ -201,6 +234,9 @@ class TorchTest(unittest.TestCase):
 
     def test_training_equals_one_process(self):
         run(self, 2, trains)
+
+    def test_training_in_parts_equals_one_process(self):
+        run(self, 3, trains_in_parts)
 
     def test_a_killed_rank_is_named(self):
         run(self, 3, a_rank_is_killed, fails=[1])
