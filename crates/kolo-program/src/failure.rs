@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use kolo_comm::Rank;
+use kolo_ddp::optimizer::StoreFault;
 use kolo_launch::{FailureKind, LaunchError};
 
 /// Exit code of a program that was started with wrong input, the same as clap's.
@@ -151,6 +152,11 @@ fn kind(error: &(dyn Error + 'static)) -> Option<FailureKind> {
     }
     if let Some(kolo_recipe::Error::NotTheWriter(_)) = error.downcast_ref() {
         return Some(FailureKind::OtherWriter);
+    }
+    if let Some(kolo_ddp::Error::Offload { failure, .. }) = error.downcast_ref()
+        && failure.fault == StoreFault::NoRoom
+    {
+        return Some(FailureKind::NoRoom);
     }
     if matches!(error.downcast_ref(), Some(kolo_ddp::Error::OwnersLost { .. }))
         || matches!(error.downcast_ref(), Some(kolo_comm::Error::Orphaned))

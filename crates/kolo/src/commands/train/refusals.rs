@@ -18,6 +18,7 @@ impl Train {
     pub(in crate::commands) fn refuse(&self, config: &Recipe) -> Result<(), Failure> {
         models::find(&config.model)?;
         config.check_shares()?;
+        config.check_offload_folder()?;
         if self.elastic.min.is_some() || self.elastic.max_restarts.is_some() {
             refuse_fewest("--min and --max-restarts", config)?;
         }
