@@ -53,19 +53,19 @@ impl StateFile {
     pub(crate) fn resize(&self, bytes: u64) -> Result<(), StoreFailure> {
         let before = self.file.metadata().map_or(0, |file| file.len());
         if bytes <= before || self.is_memory {
-            return self.file.set_len(bytes).map_err(|error| self.no_room(bytes, &error));
+            return self.file.set_len(bytes).map_err(|error| self.no_room(bytes, error));
         }
         match reserve(&self.file, bytes) {
             // A file system that cannot reserve: at least it must have the room now.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                let disk = fstatvfs(&self.file).map_err(|error| self.no_room(bytes, &error))?;
+                let disk = fstatvfs(&self.file).map_err(|error| self.no_room(bytes, error))?;
                 if disk.f_bavail.saturating_mul(disk.f_frsize) < bytes - before {
-                    return Err(self.no_room(bytes, &Errno::NOSPC));
+                    return Err(self.no_room(bytes, Errno::NOSPC));
                 }
-                self.file.set_len(bytes).map_err(|error| self.no_room(bytes, &error))
+                self.file.set_len(bytes).map_err(|error| self.no_room(bytes, error))
             }
             Err(error) => {
-                let failure = self.no_room(bytes, &error);
+                let failure = self.no_room(bytes, error);
                 // Some file systems keep what they could reserve; the caller goes on with the old length.
                 let _ = self.file.set_len(before);
                 Err(failure)
@@ -74,17 +74,22 @@ impl StateFile {
         }
     }
 
-    fn no_room(&self, bytes: u64, error: &dyn std::fmt::Display) -> StoreFailure {
-        let free = fstatvfs(&self.file).map(|disk| disk.f_bavail * disk.f_frsize);
-        let free = free.map_or(String::new(), |free| format!(", and the disk has {free} left"));
-        StoreFailure {
-            fault: StoreFault::NoRoom,
-            problem: format!(
-                "{}: this worker's part of the optimizer's state needs {bytes} bytes{free} ({error}); make room there for each \
-                 worker of this host, or give another folder",
-                self.folder.display()
-            ),
-        }
+    fn no_room(&self, bytes: u64, error: impl Into<Error>) -> StoreFailure {
+        let (folder, error) = (self.folder.display(), error.into());
+        let needs = format!("{folder}: this worker's part of the optimizer's state needs {bytes} bytes");
+        let problem = match error.kind() {
+            ErrorKind::FileTooLarge => {
+                format!("{needs}, and no file of this process may be so large ({error}); raise `ulimit -f`")
+            }
+            _ => {
+                let free = fstatvfs(&self.file).map(|disk| disk.f_bavail * disk.f_frsize);
+                let free = free.map_or(String::new(), |free| format!(", and the disk has {free} left"));
+                format!(
+                    "{needs}{free} ({error}); make room there for each worker of this host, or give another folder"
+                )
+            }
+        };
+        StoreFailure { fault: StoreFault::NoRoom, problem }
     }
 
     /// Reads values at a place.
@@ -189,6 +194,9 @@ mod tests {
         let expected =
             format!("this worker's part of the optimizer's state needs {bytes} bytes, and the disk has");
         assert!(fault == StoreFault::NoRoom && words.contains(&expected), "{words}");
+        let file = StateFile::new(folder.path()).unwrap();
+        let words = file.no_room(8, Errno::FBIG).problem;
+        assert!(words.ends_with("; raise `ulimit -f`"), "{words}");
         assert!(std::fs::read_dir(folder.path()).unwrap().count() == 1, "an unlinked file has no name");
     }
 

@@ -331,7 +331,13 @@ mod tests {
             parameter: "w".into(),
         };
         let orphaned = kolo_train::Error::from(kolo_ddp::Error::from(kolo_comm::Error::Orphaned));
-        let kinds: [(Box<dyn Error + Send + Sync>, u8, Option<FailureKind>); 10] = [
+        let offload = |fault| {
+            let failure = kolo_ddp::optimizer::StoreFailure { fault, problem: "no".into() };
+            kolo_ddp::Error::Offload { rank: Rank(0), failure }
+        };
+        let kinds: [(Box<dyn Error + Send + Sync>, u8, Option<FailureKind>); 12] = [
+            (Box::new(offload(StoreFault::NoRoom)), 1, Some(FailureKind::NoRoom)),
+            (Box::new(offload(StoreFault::Lost)), 1, None),
             (Box::new(kolo_train::Error::from(lost())), 1, Some(FailureKind::StateLost)),
             (Box::new(of_another(Some(Box::new(lost().into())))), 1, Some(FailureKind::StateLost)),
             (Box::new(orphaned), 1, Some(FailureKind::StateLost)),

@@ -177,8 +177,9 @@ fn offloaded_state_needs_no_room_later() -> Result<(), String> {
     send("KILL", &[victim]);
     let (status, said) = launcher.end();
     assert!(status.success() && said.contains("generation 2 of 2 workers"), "{said}");
-    // Each of the two says it once.
-    assert_eq!(said.matches("; until this worker ends, that state is in memory").count(), 2, "{said}");
+    // The first that goes on in memory leaves room for the other one.
+    let told = said.matches("; until this worker ends, that state is in memory").count();
+    assert!((1..=2).contains(&told), "{told} times: {said}");
     assert!(said.contains("needs ") && said.contains("No space left on device"), "{said}");
     let alone = [&run[..], &["--nproc", "1", "--out", "alone"]].concat();
     assert!(kolo(folder.path(), &alone).status().unwrap().success());

@@ -163,10 +163,9 @@ mod tests {
         assert_eq!(surprises(&limited, 100), [rises]);
         let mut stale = Recipe { max_hours: Some(0.5), ..config(2, 50, 2) };
         stale.sync.mode = "stale:3".parse().unwrap();
-        assert!(
-            surprises(&stale, 100)[0]
-                .starts_with("--sync stale:K=3: a run that is asked to end, by a signal, or by --max-hours 0.5, can save only")
-        );
+        assert!(surprises(&stale, 100)[0].starts_with(
+            "--sync stale:K=3: a run that is asked to end, by a signal, or by --max-hours 0.5, can save only"
+        ));
         assert_eq!(surprises(&Recipe { checkpoint_steps: Some(5), ..stale }, 100), Vec::<String>::new());
         let table =
             |model: &str| Recipe { data: "csv:t.csv".into(), model: model.into(), ..config(2, 50, 2) };
