@@ -155,9 +155,7 @@ fn a_new_beginning_is_in_the_same_file_and_sees_nothing_of_the_run_before() {
                 });
                 for step in 0..2 {
                     optimizer.begin(step + 1, 0.01);
-                    let whole = optimizer.scope() == Scope::Tensor;
-                    for range in if whole { vec![0..len] } else { blocks(&layout, Scope::Element).collect() }
-                    {
+                    for range in blocks(&layout, optimizer.scope()) {
                         let gradient: Vec<f32> = range.clone().map(|n| number(step, n)).collect();
                         let parameters = &mut values[range.clone()];
                         let (scale, decay, group) = (0.5, true, 0);

@@ -57,7 +57,7 @@ const CASES: [(&str, i32, Moment, &[&str]); 12] = [
 
 #[test]
 fn what_was_done_is_saved_in_every_mode() {
-    for (signal, number, moment, more) in selected(4, CASES) {
+    for (signal, number, moment, more) in selected(3, CASES) {
         if ignores(number) {
             continue;
         }
@@ -104,6 +104,10 @@ fn check_end(job: &mut Logged, number: i32, case: &str, moment: Moment, more: &[
             words.contains(nothing) && words.contains("(run keeps the metrics of its steps)"),
             "{case}: {words}"
         );
+        return;
+    }
+    if moment == End && status.success() {
+        // The job was faster than the signal.
         return;
     }
     assert_eq!(status.code(), Some(128 + number), "{case}: {words}");
