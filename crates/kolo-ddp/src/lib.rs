@@ -44,7 +44,7 @@ pub use kolo_straggler as straggler;
 /// Settings, reports and ways to synchronize.
 pub use kolo_sync::{
     Change, Config, GradientTraffic, Processor, Sharding, Staleness, Statistics, StepReport, StepTimes,
-    Warning, sync, verify,
+    Warning, check_offload_folder, is_in_memory, sync, verify,
 };
 pub use replica::Replica;
 pub use shard_pass::{Access, ShardPass};

@@ -166,6 +166,8 @@ impl Elastic {
                 self.messages.print(&format!("{left} {are} left, and no others have come: the job ends"));
                 self.close();
             }
+            // The members that wait report it.
+            CoordinatorEvent::StateLost => self.close(),
             CoordinatorEvent::Superseded { reason } => return Err(LaunchError::Superseded { why: reason }),
             CoordinatorEvent::Detached { reason, ends_job }
                 if (ends_job || self.coordinator.generation() > 0) && !self.closed =>

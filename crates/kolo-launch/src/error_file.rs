@@ -34,6 +34,8 @@ pub enum FailureKind {
     WrongInput,
     /// Another process writes the run folder.
     OtherWriter,
+    /// The worker's host has no room for it, such as a full disk. The other workers may continue.
+    NoRoom,
     /// Workers have died with whom the job's state is lost, or a part of it. A checkpoint may have it.
     StateLost,
 }

@@ -4,10 +4,9 @@
 use std::collections::VecDeque;
 use std::mem::take;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
-use kolo_optim::{StateStore, StoreFailure, VisitRun};
+use kolo_optim::{StateStore, StoreFailure, StoreFault, VisitRun};
 
 use crate::io_thread::{Answer, IoThread, Request};
 use crate::records::Records;
@@ -23,12 +22,24 @@ pub const BUFFERS: usize = 2 * AHEAD * size_of::<f32>();
 /// Most arrays of state.
 pub(crate) const MOST_ARRAYS: usize = 8;
 
+/// A file with room for a store's state.
+pub(crate) struct Space {
+    pub(crate) file: Arc<StateFile>,
+    /// False if an earlier store has written to the file.
+    pub(crate) is_fresh: bool,
+    /// Warning for the user, if this is not the place that the user gave.
+    pub(crate) warning: Option<String>,
+}
+
 /// State in a file.
 #[derive(Debug)]
 pub(crate) struct FileStore {
     names: Vec<&'static str>,
     records: Records,
     file: Arc<StateFile>,
+    /// False if the file may have values of an earlier store where this one has written nothing.
+    is_fresh: bool,
+    warning: Option<String>,
     thread: IoThread,
     current: Option<Current>,
     /// Records that were asked for and that no update has needed yet, in the order of the last step.
@@ -62,18 +73,18 @@ struct Ahead {
 }
 
 impl FileStore {
-    /// Creates a store in `folder` whose state is 0.
+    /// Creates a store whose state is 0.
     ///
     /// # Errors
     ///
-    /// The folder cannot take the file, or the system cannot create a thread.
+    /// The system cannot create a thread.
     pub(crate) fn new(
-        folder: &Path,
+        Space { file, is_fresh, warning }: Space,
         names: Vec<&'static str>,
         records: Records,
     ) -> Result<Self, StoreFailure> {
-        let file = Arc::new(StateFile::new(folder, records.bytes())?);
         let thread = IoThread::start(file.clone()).map_err(|error| StoreFailure {
+            fault: StoreFault::NoRoom,
             problem: format!("cannot start a thread that reads the optimizer's state ({error})"),
         })?;
         Ok(FileStore {
@@ -82,6 +93,8 @@ impl FileStore {
             names,
             records,
             file,
+            is_fresh,
+            warning,
             thread,
             current: None,
             ahead: VecDeque::new(),
@@ -197,6 +210,7 @@ impl FileStore {
         match self.thread.next() {
             Some(answer) => self.receive(answer),
             None => self.fail(StoreFailure {
+                fault: StoreFault::Lost,
                 problem: "the thread that reads the optimizer's state has ended".into(),
             }),
         }
@@ -269,11 +283,21 @@ impl FileStore {
         self.failure.is_none().then_some(())
     }
 
-    /// Visits one array's part of a record.
+    /// Returns true if a failure has ended the store.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// Returns the file after the last write.
+    pub(crate) fn into_file(self) -> Arc<StateFile> {
+        self.file.clone()
+    }
+
+    /// Visits one array's part of a record, which `is_written` says to be in the file.
     fn visit_run(
         &mut self,
-        array: usize,
-        record: usize,
+        (array, record): (usize, usize),
+        is_written: bool,
         [values, before]: &mut [Vec<f32>; 2],
         visit: &mut VisitRun<'_>,
     ) -> Result<(), StoreFailure> {
@@ -284,12 +308,15 @@ impl FileStore {
             let place = place + ((start - elements.start) * size_of::<f32>()) as u64;
             values.clear();
             values.resize(len, 0.0);
-            if self.is_written[record] {
+            if is_written {
                 self.file.read(place, values)?;
             }
             before.clone_from(values);
             visit(self.names[array], start, values);
-            if values.iter().zip(before.iter()).any(|(now, before)| now.to_bits() != before.to_bits()) {
+            let is_changed = |(now, before): (&f32, &f32)| now.to_bits() != before.to_bits();
+            // Zeros take the place of what an earlier store has left.
+            let is_stale = !is_written && !self.is_fresh;
+            if is_stale || values.iter().zip(before.iter()).any(is_changed) {
                 self.file.write(place, values)?;
                 self.is_written[record] = true;
             }
@@ -311,9 +338,11 @@ impl StateStore for FileStore {
     fn visit(&mut self, visit: &mut VisitRun<'_>) {
         let is_there = self.settle().is_some();
         let mut room = [Vec::new(), Vec::new()];
+        // A record is in the file with all of its arrays, or with none.
+        let is_written = self.is_written.clone();
         for array in 0..self.names.len() {
             for record in (0..self.records.count()).filter(|_| is_there) {
-                if let Err(failure) = self.visit_run(array, record, &mut room, visit) {
+                if let Err(failure) = self.visit_run((array, record), is_written[record], &mut room, visit) {
                     return self.fail(failure);
                 }
             }
@@ -321,6 +350,10 @@ impl StateStore for FileStore {
                 visit(self.names[array], 0, &mut []);
             }
         }
+    }
+
+    fn take_warning(&mut self) -> Option<String> {
+        self.warning.take()
     }
 
     fn check(&mut self) -> Result<(), StoreFailure> {

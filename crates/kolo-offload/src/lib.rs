@@ -20,3 +20,4 @@ mod tests;
 
 pub use file_store::BUFFERS;
 pub use offloaded::{OffloadError, Offloaded};
+pub use state_file::{check_folder, is_in_memory};

@@ -1,15 +1,18 @@
 //! An optimizer whose state is in a file.
 
 use std::fmt;
+use std::mem::replace;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use kolo_optim::{
     GroupError, GroupSettings, Layout, Optimizer, Scope, Settings, StateStore, StatelessRule, StoreFailure,
-    Update, UsualRates, VisitRun,
+    StoreFault, Update, UsualRates, VisitRun,
 };
 
-use crate::file_store::{FileStore, MOST_ARRAYS};
+use crate::file_store::{FileStore, MOST_ARRAYS, Space};
 use crate::records::Records;
+use crate::state_file::StateFile;
 
 /// Reason why an optimizer's state cannot be in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +34,9 @@ impl fmt::Display for OffloadError {
 
 impl std::error::Error for OffloadError {}
 
-/// An optimizer with its state in an unlinked file of a folder. Each [`Optimizer::init`] makes a new file.
+/// An optimizer with its state in an unlinked file of a folder. Each [`Optimizer::init`] begins anew in the
+/// same file, so the folder is needed only at the start. If the disk has no room for more state after a step,
+/// that state is in memory, with a warning.
 ///
 /// A file that cannot be created, read or written is a failure of the [store](Optimizer::store), and updates
 /// change nothing from then on.
@@ -39,12 +44,14 @@ pub struct Offloaded<O> {
     optimizer: O,
     folder: PathBuf,
     store: Place,
+    /// True if a step has begun: then another place is better than none.
+    has_stepped: bool,
 }
 
 /// The store, which exists from [`Optimizer::init`] on.
 enum Place {
     File(Box<FileStore>),
-    Nowhere { names: Vec<&'static str>, failure: Option<StoreFailure> },
+    Nowhere { names: Vec<&'static str>, opened: Result<Arc<StateFile>, StoreFailure> },
 }
 
 impl<O: Optimizer> fmt::Debug for Offloaded<O> {
@@ -57,7 +64,8 @@ impl<O: Optimizer> fmt::Debug for Offloaded<O> {
 }
 
 impl<O: Optimizer> Offloaded<O> {
-    /// Makes an optimizer hold its state in a file of `folder`.
+    /// Makes an optimizer hold its state in a file of `folder`. A folder that cannot have one is a failure of
+    /// the store.
     ///
     /// # Errors
     ///
@@ -67,14 +75,36 @@ impl<O: Optimizer> Offloaded<O> {
         if arrays.is_none_or(|arrays| arrays > MOST_ARRAYS) {
             return Err(OffloadError { optimizer: optimizer.name().into() });
         }
-        let store = Place::Nowhere { names: Vec::new(), failure: None };
-        Ok(Offloaded { optimizer, folder: folder.to_path_buf(), store })
+        let opened = StateFile::new(folder).map(Arc::new);
+        let store = Place::Nowhere { names: Vec::new(), opened };
+        Ok(Offloaded { optimizer, folder: folder.to_path_buf(), store, has_stepped: false })
     }
 
     #[cfg(test)]
     pub(crate) fn cut_file_for_tests(&self) {
         let Place::File(store) = &self.store else { unreachable!("there is a file") };
         store.cut_file_for_tests();
+    }
+
+    /// Returns space for so many bytes: the file before, whose name nobody needs, or else memory.
+    pub(crate) fn space(&mut self, bytes: u64) -> Result<Space, StoreFailure> {
+        let nothing = StoreFailure { fault: StoreFault::Lost, problem: String::new() };
+        let (file, is_fresh) =
+            match replace(&mut self.store, Place::Nowhere { names: Vec::new(), opened: Err(nothing) }) {
+                // Its thread has ended all writes.
+                Place::File(store) if !store.has_failed() => (store.into_file(), false),
+                Place::Nowhere { opened: Ok(file), .. } => (file, true),
+                _ => (Arc::new(StateFile::new(&self.folder)?), true),
+            };
+        match file.resize(bytes) {
+            Ok(()) => Ok(Space { file, is_fresh, warning: None }),
+            Err(failure) if self.has_stepped => {
+                let memory = StateFile::in_memory(&self.folder, bytes).map_err(|_| failure.clone())?;
+                let warning = format!("{failure}; until this worker ends, that state is in memory");
+                Ok(Space { file: Arc::new(memory), is_fresh: true, warning: Some(warning) })
+            }
+            Err(failure) => Err(failure),
+        }
     }
 
     fn rule(&mut self) -> &mut dyn StatelessRule {
@@ -118,16 +148,17 @@ impl<O: Optimizer> Optimizer for Offloaded<O> {
     fn init(&mut self, layout: &Layout) {
         let (names, scope) = (self.rule().arrays(), self.scope());
         self.rule().init_stateless(layout);
-        // The file before frees its space first.
-        self.store = Place::Nowhere { names: names.clone(), failure: None };
         let records = Records::new(layout, scope, names.len());
-        self.store = match FileStore::new(&self.folder, names.clone(), records) {
+        let store =
+            self.space(records.bytes()).and_then(|space| FileStore::new(space, names.clone(), records));
+        self.store = match store {
             Ok(store) => Place::File(Box::new(store)),
-            Err(failure) => Place::Nowhere { names, failure: Some(failure) },
+            Err(failure) => Place::Nowhere { names, opened: Err(failure) },
         };
     }
 
     fn begin(&mut self, step: u64, learning_rate: f64) {
+        self.has_stepped = true;
         self.optimizer.begin(step, learning_rate);
     }
 
@@ -178,10 +209,17 @@ impl StateStore for Place {
         }
     }
 
+    fn take_warning(&mut self) -> Option<String> {
+        match self {
+            Place::File(store) => store.take_warning(),
+            Place::Nowhere { .. } => None,
+        }
+    }
+
     fn check(&mut self) -> Result<(), StoreFailure> {
         match self {
             Place::File(store) => store.check(),
-            Place::Nowhere { failure, .. } => failure.clone().map_or(Ok(()), Err),
+            Place::Nowhere { opened, .. } => opened.as_ref().map(drop).map_err(Clone::clone),
         }
     }
 }

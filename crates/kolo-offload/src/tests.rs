@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::Offloaded;
 use kolo_optim::{
-    Averaged, Kind, Layout, OPTIMIZERS, Optimizer, ParamSpec, Scope, Settings, Update, check_store, named,
-    state_is_finite, state_names, visit_state,
+    Averaged, Kind, Layout, OPTIMIZERS, Optimizer, ParamSpec, Scope, Settings, StoreFault, Update,
+    check_store, named, state_is_finite, state_names, visit_state,
 };
 use kolo_reduction::{BLOCK, blocks};
 
@@ -125,6 +125,78 @@ fn every_optimizer_has_the_bits_of_the_one_in_memory() {
         }
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the file has no name");
+}
+
+/// A worker that begins anew when others have died needs the folder no more.
+#[test]
+fn a_new_beginning_is_in_the_same_file_and_sees_nothing_of_the_run_before() {
+    let kind = Kind::Parameter { decay: true };
+    let one = |len: usize| Layout::new(vec![ParamSpec::new("one", vec![len], kind)]);
+    for name in ["adamw", "lamb"] {
+        let folder = tempfile::tempdir().unwrap();
+        let make = || named(name, &Settings::default()).unwrap();
+        let (mut plain, mut offloaded) = (make(), Offloaded::new(make(), folder.path()).unwrap());
+        std::fs::remove_dir(folder.path()).unwrap();
+        // Larger and smaller than before, with a last block that is not full.
+        for (round, len) in [3 * BLOCK, 5 * BLOCK + 9, BLOCK + 1, 4 * BLOCK].into_iter().enumerate() {
+            let (layout, touched) = (one(len), [7, len - 2]);
+            let mut values: [Vec<f32>; 2] = std::array::from_fn(|_| (0..len).map(|n| number(3, n)).collect());
+            let mut states = Vec::new();
+            for (optimizer, values) in
+                [&mut plain as &mut dyn Optimizer, &mut offloaded].into_iter().zip(&mut values)
+            {
+                optimizer.init(&layout);
+                // A few elements of one array, as of a checkpoint that is mostly 0.
+                visit_state(optimizer, &mut |name, start, state| {
+                    let of_second =
+                        |at: &&usize| name == "second_moment" && (start..start + state.len()).contains(at);
+                    let here: Vec<usize> = touched.iter().filter(of_second).map(|at| at - start).collect();
+                    here.into_iter().for_each(|at| state[at] = 1.0 + round as f32);
+                });
+                for step in 0..2 {
+                    optimizer.begin(step + 1, 0.01);
+                    for range in blocks(&layout, optimizer.scope()) {
+                        let gradient: Vec<f32> = range.clone().map(|n| number(step, n)).collect();
+                        let parameters = &mut values[range.clone()];
+                        let (scale, decay, group) = (0.5, true, 0);
+                        optimizer.update(Update {
+                            range,
+                            parameters,
+                            gradient: &gradient,
+                            scale,
+                            decay,
+                            group,
+                        });
+                    }
+                }
+                states.push(state(optimizer, len));
+            }
+            check_store(&mut offloaded).unwrap();
+            assert!(bits(&values[0]) == bits(&values[1]) && states[0] == states[1], "{name}, round {round}");
+        }
+    }
+}
+
+/// More than any disk has.
+const TOO_MUCH: u64 = 1 << 60;
+
+#[test]
+fn without_room_for_more_a_worker_that_has_begun_goes_on_in_memory() {
+    let (layout, folder) = (layout(), tempfile::tempdir().unwrap());
+    let adamw = || named("adamw", &Settings::default()).unwrap();
+    let mut offloaded = Offloaded::new(adamw(), folder.path()).unwrap();
+    offloaded.init(&layout);
+    let failure = offloaded.space(TOO_MUCH).err().unwrap();
+    assert_eq!(failure.fault, StoreFault::NoRoom);
+    let mut offloaded = Offloaded::new(adamw(), folder.path()).unwrap();
+    offloaded.init(&layout);
+    let mut values = vec![0.5; layout.len()];
+    train(&mut offloaded, &layout, &mut values, 0..1);
+    let space = offloaded.space(TOO_MUCH).unwrap();
+    assert_eq!(space.warning, Some(format!("{failure}; until this worker ends, that state is in memory")));
+    let mut all = [1.0f32; 3];
+    space.file.read(TOO_MUCH - 12, &mut all).unwrap();
+    assert_eq!(all, [0.0; 3]);
 }
 
 #[test]

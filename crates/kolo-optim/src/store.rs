@@ -40,11 +40,29 @@ pub trait StateStore {
     ///
     /// The failure.
     fn check(&mut self) -> Result<(), StoreFailure>;
+
+    /// Takes a warning for the user: the state is elsewhere than it should be.
+    fn take_warning(&mut self) -> Option<String> {
+        None
+    }
+}
+
+/// Fault of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreFault {
+    /// The place that the user gave cannot hold any state.
+    Folder,
+    /// The place has no room for this worker's state.
+    NoRoom,
+    /// State that was written is lost.
+    Lost,
 }
 
 /// Failure of a store, after which the state is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreFailure {
+    /// Its fault.
+    pub fault: StoreFault,
     /// Place and cause, and advice.
     pub problem: String,
 }

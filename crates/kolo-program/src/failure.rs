@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use kolo_comm::Rank;
+use kolo_ddp::optimizer::StoreFault;
 use kolo_launch::{FailureKind, LaunchError};
 
 /// Exit code of a program that was started with wrong input, the same as clap's.
@@ -151,6 +152,11 @@ fn kind(error: &(dyn Error + 'static)) -> Option<FailureKind> {
     }
     if let Some(kolo_recipe::Error::NotTheWriter(_)) = error.downcast_ref() {
         return Some(FailureKind::OtherWriter);
+    }
+    if let Some(kolo_ddp::Error::Offload { failure, .. }) = error.downcast_ref()
+        && failure.fault == StoreFault::NoRoom
+    {
+        return Some(FailureKind::NoRoom);
     }
     if matches!(error.downcast_ref(), Some(kolo_ddp::Error::OwnersLost { .. }))
         || matches!(error.downcast_ref(), Some(kolo_comm::Error::Orphaned))
@@ -325,7 +331,13 @@ mod tests {
             parameter: "w".into(),
         };
         let orphaned = kolo_train::Error::from(kolo_ddp::Error::from(kolo_comm::Error::Orphaned));
-        let kinds: [(Box<dyn Error + Send + Sync>, u8, Option<FailureKind>); 10] = [
+        let offload = |fault| {
+            let failure = kolo_ddp::optimizer::StoreFailure { fault, problem: "no".into() };
+            kolo_ddp::Error::Offload { rank: Rank(0), failure }
+        };
+        let kinds: [(Box<dyn Error + Send + Sync>, u8, Option<FailureKind>); 12] = [
+            (Box::new(offload(StoreFault::NoRoom)), 1, Some(FailureKind::NoRoom)),
+            (Box::new(offload(StoreFault::Lost)), 1, None),
             (Box::new(kolo_train::Error::from(lost())), 1, Some(FailureKind::StateLost)),
             (Box::new(of_another(Some(Box::new(lost().into())))), 1, Some(FailureKind::StateLost)),
             (Box::new(orphaned), 1, Some(FailureKind::StateLost)),

@@ -118,6 +118,16 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
+    /// The run folder cannot be made.
+    #[error("the run folder {} cannot be made ({}: {cause}); choose another --out", path.display(), at.display())]
+    NotMade {
+        /// The run folder.
+        path: PathBuf,
+        /// The file or folder that is in the way.
+        at: PathBuf,
+        /// Error of the operating system.
+        cause: std::io::Error,
+    },
     /// The run folder vanished during the run.
     #[error("{}: the run folder is gone; bring it back", path.display())]
     FolderGone {

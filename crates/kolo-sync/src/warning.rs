@@ -85,6 +85,9 @@ pub enum Warning {
         /// That rank's.
         other: String,
     },
+    /// State of an optimizer that should be in a file is in memory.
+    #[error("{0}")]
+    StateInMemory(String),
     /// A warning of the tensor library's binding about the model.
     #[error("{0}")]
     Model(String),

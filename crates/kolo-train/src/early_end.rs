@@ -52,7 +52,10 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             max_hours: None,
             step: self.ddp.steps(),
             total: self.calendar.total,
-            kept: format!("{}: {lost}", self.lost_work()),
+            kept: format!(
+                "{}: each worker holds a part of the state only, so none can save it alone (--checkpoint-steps saves it on the way)",
+                self.lost_work()
+            ),
             cause: Some(Box::new(lost.into())),
         }
     }

@@ -99,21 +99,31 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
 
     /// Trains until the run is over, or this worker leaves it.
     pub(crate) fn run(&mut self) -> Result<Ended, Error> {
-        let started = Instant::now();
         // A worker that joins later starts at the others' step.
         let mut progress = Progress::at(self.ddp.steps(), self.calendar.clone());
-        let (mut writer, mut begins) = (None, true);
+        let mut writer = None;
+        let ended = self.train(&mut progress, &mut writer);
+        if let (Err(_), Some(writer)) = (&ended, &mut writer) {
+            // The last steps before a failure show best why it came.
+            writer.flush(&progress);
+        }
+        ended
+    }
+
+    fn train(&mut self, progress: &mut Progress, writer: &mut Option<RunWriter>) -> Result<Ended, Error> {
+        let started = Instant::now();
+        let mut begins = true;
         loop {
-            match self.go_on(&mut progress, &mut writer, begins) {
+            match self.go_on(progress, writer, begins) {
                 Ok(Outcome::Over { peak_rss_bytes }) => {
                     let seconds = started.elapsed().as_secs_f64();
-                    let ended = self.end(&progress, writer.take(), peak_rss_bytes, seconds);
+                    let ended = self.end(progress, writer.take(), peak_rss_bytes, seconds);
                     match self.part(ended.as_ref().err()) {
                         Ok(unwritten) => {
                             let summary = ended?.map(Box::new);
                             return unwritten.map_or(Ok(Ended::Over(summary)), Err);
                         }
-                        Err(error) => drop(self.carry_on(error, &mut progress, &mut writer)?),
+                        Err(error) => drop(self.carry_on(error, progress, writer)?),
                     }
                 }
                 Ok(Outcome::Left) => {
@@ -121,14 +131,14 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
                     return Ok(Ended::Left);
                 }
                 Ok(Outcome::AllLeft) => {
-                    self.end_early(&progress, writer)?;
-                    return self.end_with_others(&progress);
+                    self.end_early(progress, writer.take())?;
+                    return self.end_with_others(progress);
                 }
-                Ok(Outcome::Poisoned(why)) => return self.end_poisoned(why, &progress, writer),
+                Ok(Outcome::Poisoned(why)) => return self.end_poisoned(why, progress, writer.take()),
                 Ok(Outcome::Regrouped) => {}
                 Err(error) => {
-                    if self.carry_on(error, &mut progress, &mut writer)? {
-                        return self.end_early(&progress, writer).map(|()| Ended::Left);
+                    if self.carry_on(error, progress, writer)? {
+                        return self.end_early(progress, writer.take()).map(|()| Ended::Left);
                     }
                 }
             }

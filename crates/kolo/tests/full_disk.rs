@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         slow(test_where("the_end_waits_for_room", the_end_waits_for_room)),
         test_where("a_job_that_is_asked_to_end_waits_for_room", a_job_that_is_asked_to_end),
         test_where("a_disk_that_stays_full_is_told_and_resumed_from", a_disk_that_stays_full),
+        test_where("offloaded_state_needs_no_room_later", offloaded_state_needs_no_room_later),
         slow(test_where("chaos_fills_a_disk_up", chaos_fills_a_disk_up)),
     ])
 }
@@ -161,6 +162,39 @@ fn a_disk_that_stays_full() -> Result<(), String> {
     let resumed = kolo(job.disk.path(), &["train", "--resume", "run", "--nproc", "2"]).output().unwrap();
     assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
     job.assert_whole();
+    Ok(())
+}
+
+/// After a death the survivors hold larger parts of the optimizer's state, for which the disk has no room:
+/// those are in memory then, and the bits are the same.
+fn offloaded_state_needs_no_room_later() -> Result<(), String> {
+    let (disk, folder) = (SmallDisk::new(4)?, tempfile::tempdir().unwrap());
+    let place = disk.path().display().to_string();
+    let run = ["train", "--model", "mlp", "--shards", "4", "--steps", "200", "--batch-size", "8"];
+    let divided = ["--shard", "optimizer", "--redundancy", "2", "--offload", &place, "--max-restarts", "0"];
+    let args = [&run[..], &divided, &["--nproc", "3", "--out", "run"]].concat();
+    let mut launcher = Logged::start(&mut kolo(folder.path(), &args), folder.path().join("words"));
+    let steps = folder.path().join("run/steps.jsonl");
+    assert!(launcher.wait("steps", |_| fs::metadata(&steps).is_ok_and(|file| file.len() > 0)));
+    let victim = children_that_run(env!("CARGO_BIN_EXE_kolo"), launcher.process.id())[1];
+    // Its file stays while it is open here, so its death frees no room.
+    let descriptors = fs::read_dir(format!("/proc/{victim}/fd")).unwrap().flatten();
+    let is_state = |path: &PathBuf| fs::read_link(path).is_ok_and(|file| file.starts_with(disk.path()));
+    let open = descriptors.map(|entry| entry.path()).filter(is_state).map(fs::File::open);
+    let held: Vec<fs::File> = open.map(Result::unwrap).collect();
+    assert_eq!(held.len(), 1);
+    disk.fill();
+    send("KILL", &[victim]);
+    let (status, said) = launcher.end();
+    assert!(status.success() && said.contains("generation 2 of 2 workers"), "{said}");
+    // The first that goes on in memory leaves room for the other one.
+    let told = said.matches("; until this worker ends, that state is in memory").count();
+    assert!((1..=2).contains(&told), "{told} times: {said}");
+    assert!(said.contains("needs ") && said.contains("No space left on device"), "{said}");
+    let alone = [&run[..], &["--nproc", "1", "--out", "alone"]].concat();
+    assert!(kolo(folder.path(), &alone).status().unwrap().success());
+    assert_eq!(hash(&folder.path().join("run")), hash(&folder.path().join("alone")), "{said}");
+    drop(held);
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use super::handle::Replica;
 use kolo_optim::{Optimizer, ParamSpec};
 use kolo_reduction::Error;
 use kolo_step::Agreed;
-use kolo_sync::{Change, Config};
+use kolo_sync::{Change, Config, check_offload};
 
 /// Number of groups that may fail in a row before a replica gives up.
 const TRIES: usize = 100;
@@ -29,6 +29,7 @@ impl Replica {
     ) -> Result<Self, Error> {
         let mut optimizer: Box<dyn Optimizer> = Box::new(optimizer);
         let config = Config { elastic: true, ..config.clone() };
+        check_offload(&config)?;
         let mut membership = Box::new(membership);
         let mut last: Option<(Arc<Group>, String)> = None;
         for _ in 0..TRIES {

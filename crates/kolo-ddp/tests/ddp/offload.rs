@@ -166,7 +166,7 @@ impl Optimizer for Own {
 fn what_cannot_be_in_a_file_is_refused_in_one_sentence() {
     let missing = Config { offload: Some("/nowhere/at/all".into()), ..Config::default() };
     let error = refusal(Group::alone(), &missing);
-    let words = "rank 0: /nowhere/at/all: the folder for the optimizer's state does not exist; create it";
+    let words = "/nowhere/at/all: the folder for the optimizer's state does not exist; create it";
     assert_eq!(error, words);
     let config = in_file(&Config::default(), &std::env::temp_dir());
     let error = replica_of(Group::alone(), |_| 0.0, &config, Own(Vec::new())).unwrap_err().to_string();

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::effect::{Effect, Effects};
 use super::lineage::Lineage;
+use crate::events::CoordinatorEvent;
 use crate::generation::{Formed, identity};
 use crate::worker_protocol::{Arrival, Reply};
 
@@ -76,6 +77,9 @@ impl LocalMembers {
             && unanswered.as_ref().is_some_and(|waiting| waiting.number == arrival)
         {
             *unanswered = None;
+        }
+        if reply == Reply::StateLost {
+            out.report(CoordinatorEvent::StateLost);
         }
         out.push(Effect::Reply { member: member.into(), arrival, reply });
     }

@@ -51,7 +51,7 @@ impl Elastic {
                 Some(FailureKind::StateLost) => true,
                 // A worker without a rank has trained nothing; the others do not need what it lacks.
                 Some(FailureKind::WrongInput) => self.coordinator.ranks().last(&worker.member).is_some(),
-                Some(FailureKind::OtherWriter) | None => false,
+                Some(FailureKind::OtherWriter | FailureKind::NoRoom) | None => false,
             };
             if ends_job && !done && !self.coordinator.is_finished() {
                 // Before its exit is reported: the others take no further part in a job that cannot go on.
@@ -82,7 +82,9 @@ impl Elastic {
                 if let Some(message) = worker.error_message() {
                     self.messages.print(&format!("{name} {status}: {message}"));
                 }
-                if self.restarts_left > 0 && !finished && !is_wrong_input {
+                // A replacement would fail in the same way.
+                let repeats = matches!(kind, Some(FailureKind::WrongInput | FailureKind::NoRoom));
+                if self.restarts_left > 0 && !finished && !repeats {
                     self.restarts_left -= 1;
                     self.due_restarts.push((Instant::now() + RESTART_DELAY, worker.local_rank));
                 }

@@ -20,7 +20,8 @@ const MEMBER: &str = "KOLO_TEST_ELASTIC";
 /// With `wait`, the workers wait for the note `go` instead. With `stay`, no worker is replaced, and the last
 /// rank stands still at the end. With `late`, the replacement never arrives, and fails at the end. With
 /// `leave`, the others wait for the note `go` before they form a group with the replacement, which arrives
-/// when they are two, and they leave when SIGTERM has asked them to.
+/// when they are two, and they leave when SIGTERM has asked them to. With `orphan`, the three workers fail one
+/// after another, each when those before it have been replaced.
 pub fn work_if_asked() {
     let Ok(task) = std::env::var(MEMBER) else { return };
     let folder = std::env::var("DIR").unwrap();
@@ -36,19 +37,41 @@ pub fn work_if_asked() {
     } else if task == "leave" {
         signal_hook::flag::register(SIGTERM, asked_to_end.clone()).unwrap();
     }
+    let is_orphan = task == "orphan" && std::fs::exists(format!("{folder}/pid.0")).unwrap();
+    if is_orphan {
+        std::fs::write(format!("{folder}/orphan.{}", std::process::id()), "").unwrap();
+    }
     let mut member = Member::from_env().unwrap().unwrap();
     // Training does this first, too.
     if let Err(error) = member.job_id() {
         eprintln!("Error: {error}");
         std::process::exit(1);
     }
-    let mut group = member.next_group(None).unwrap();
+    let mut group = match member.next_group(None) {
+        Err(error) if is_orphan => {
+            // The launcher looks at another one's end before this one's.
+            std::thread::sleep(std::time::Duration::from_secs(1));
+            eprintln!("Error: {error}");
+            std::process::exit(1);
+        }
+        group => group.unwrap(),
+    };
+    if task == "orphan" {
+        member.set_has_state();
+    }
     std::fs::write(format!("{folder}/pid.{}", group.rank().0), std::process::id().to_string()).unwrap();
     loop {
         let generation = member.generation().unwrap().number;
         let is_last = generation > 1 && group.world_size() == 3;
         println!("\n@{} in generation {generation}", group.rank());
         match task.as_str() {
+            "orphan" => {
+                let before = 2 - group.rank().0;
+                wait_until("those before have been replaced", || orphans(&folder) >= before);
+                // They arrive meanwhile.
+                std::thread::sleep(std::time::Duration::from_millis(300));
+                std::process::exit(1);
+            }
             "leave" if asked_to_end.load(Ordering::SeqCst) => return,
             "leave" if generation == 2 => std::fs::write(format!("{folder}/two"), "").unwrap(),
             "leave" => {}
@@ -87,6 +110,12 @@ pub fn work_if_asked() {
     }
 }
 
+/// Number of replacements that have been started.
+fn orphans(folder: &str) -> usize {
+    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_string_lossy().starts_with("orphan.")).count()
+}
+
 /// Ends a worker as `kolo::main` does after wrong input.
 fn refuse_input() -> ! {
     let kind = Some(kolo_launch::FailureKind::WrongInput);
@@ -116,7 +145,8 @@ fn start_program(task: &str, program: &str) -> Running {
     let trial = Trial::of(3, &command).after(&format!("export {MEMBER}={task}"));
     // One worker is replaced; if the next one is missing, the job ends.
     let min = if task == "blame" { 3 } else { 1 };
-    trial.set("min", min).set("restarts", 1).start()
+    let restarts = if task == "orphan" { 9 } else { 1 };
+    trial.set("min", min).set("restarts", restarts).start()
 }
 
 #[test]
@@ -161,6 +191,17 @@ fn wrong_input_ends_the_job_with_one_sentence() {
     assert!(ended.error().starts_with("rank") && ended.error().contains("code 2"), "{}", ended.err);
     // Nobody is started in its place.
     assert!(!ended.err.contains("of 3 workers"), "{}", ended.err);
+    ended.left_nothing(&pids);
+}
+
+/// The program's error does not say so; the launcher knows it by itself.
+#[test]
+fn nobody_is_started_when_all_that_had_the_jobs_state_have_died() {
+    let running = start("orphan");
+    let pids = running.pids(3);
+    let ended = running.ends_with(1);
+    let lost = ended.err.matches("] Error: all workers that had the job's state have died").count();
+    assert_eq!(lost, 2, "the replacements of the first two: {}", ended.err);
     ended.left_nothing(&pids);
 }
 

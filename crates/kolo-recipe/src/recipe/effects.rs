@@ -1,7 +1,7 @@
 //! Settings that another setting keeps from having an effect.
 
 use kolo_ddp::table::Value;
-use kolo_ddp::{Sharding, optimizer};
+use kolo_ddp::{Sharding, is_in_memory, optimizer};
 
 use super::{LearningRateSchedule, Recipe};
 
@@ -38,6 +38,12 @@ impl Recipe {
         }
         if self.has_nesterov_without_momentum() {
             found.push(Some("--nesterov: it has no effect with --momentum 0; leave it out".into()));
+        }
+        if let Some(folder) = self.offload.as_ref().filter(|folder| is_in_memory(folder)) {
+            found.push(Some(format!(
+                "--offload {}: files there are in memory, so it saves none; give a folder on a disk",
+                folder.display()
+            )));
         }
         let divides = self.sharding().is_ok_and(Sharding::divides_gradients);
         if divides && self.shards > self.nproc && self.nproc > 1 {
@@ -78,6 +84,15 @@ mod tests {
     fn each_setting_without_effect_is_named_with_what_it_needs() {
         let none: [&str; 0] = [];
         assert_eq!(told(|_| ()), none);
+        let offloads = |folder: &str| {
+            let folder = folder.into();
+            told(|recipe: &mut Recipe| recipe.offload = Some(folder))
+        };
+        assert_eq!(offloads("/proc"), none);
+        assert_eq!(
+            offloads("/dev/shm"),
+            ["--offload /dev/shm: files there are in memory, so it saves none; give a folder on a disk"]
+        );
         let scale = told(|recipe| recipe.precision.scale = 3.0);
         assert_eq!(scale, ["--loss-scale 3: it has no effect without --precision f16; leave it out"]);
         assert_eq!(

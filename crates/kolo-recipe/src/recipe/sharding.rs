@@ -1,8 +1,8 @@
 //! Division of a run's state among its workers.
 
-use kolo_ddp::Sharding;
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::sync::{Exclusion, JobSetting};
+use kolo_ddp::{Sharding, check_offload_folder};
 
 use super::Recipe;
 use super::sync::remedy;
@@ -36,15 +36,16 @@ impl Recipe {
     pub fn needs_all_workers(&self) -> Option<NeedsAll> {
         let sync = &self.sync.mode;
         let of_sync = || NeedsAll { option: format!("--sync {sync}"), remedy: None };
-        let of_shard = || {
-            let has_values = self.shard == Sharding::Parameters.name();
-            let remedy = (!has_values).then_some("--redundancy 2");
-            NeedsAll { option: format!("{SHARD} {}", self.shard), remedy }
-        };
+        let of_shard = || NeedsAll { option: format!("{SHARD} {}", self.shard), remedy: self.second_owner() };
         match sync.traits().staleness_bound {
             Some(_) => Some(of_sync()),
             None => (self.is_divided() && self.redundancy < 2).then(of_shard),
         }
+    }
+
+    /// Returns the option with which each part of the state would have a second owner, if it can have one.
+    fn second_owner(&self) -> Option<&'static str> {
+        Recipe { redundancy: 2, ..self.clone() }.check().is_ok().then_some("--redundancy 2")
     }
 
     /// Returns true if each worker holds a part of some state only.
@@ -64,12 +65,27 @@ impl Recipe {
         self.offload.is_none() && Recipe { offload: Some("/".into()), ..self.clone() }.check().is_ok()
     }
 
+    /// Checks that the folder for the optimizer's state can have a file on this host.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] if it is missing, or not writable.
+    pub fn check_offload_folder(&self) -> Result<(), Error> {
+        let Some(folder) = &self.offload else { return Ok(()) };
+        let refused = |problem| Error::setting("--offload", folder.display(), problem);
+        check_offload_folder(folder).map_err(refused)
+    }
+
     /// Checks the division beside the other settings of a run.
     pub(super) fn check_sharding(&self) -> Result<(), Error> {
         let refused = |problem| Err(Error::setting(SHARD, &self.shard, problem));
         let sharding = self.sharding()?;
         if self.redundancy > 1 && !self.is_divided() {
-            let problem = "without --shard optimizer each worker holds all of the state; add it, or set redundancy to 1";
+            let add = match &*self.divisible() {
+                [] => String::new(),
+                names => format!("add {SHARD} {}, or ", names.join(" or ")),
+            };
+            let problem = format!("without {SHARD} each worker holds all of the state; {add}set it to 1");
             return Err(Error::setting("--redundancy", self.redundancy, problem));
         }
         if self.redundancy > 1 && sharding == Sharding::Parameters {
@@ -78,10 +94,10 @@ impl Recipe {
             return Err(Error::setting("--redundancy", self.redundancy, problem));
         }
         if self.is_divided() && self.redundancy < 2 && self.straggler()? == Policy::Drop {
-            return refused(
-                "its workers cannot continue with fewer; take --straggler warn or rebalance, or --redundancy 2"
-                    .into(),
-            );
+            let or = self.second_owner().map_or(String::new(), |remedy| format!(", or {remedy}"));
+            return refused(format!(
+                "its workers cannot continue with fewer; take --straggler warn or rebalance{or}"
+            ));
         }
         match sharding.exclusion(&JobSetting::of(&self.ddp()?)) {
             Some(Exclusion { setting, why }) => refused(format!("it {why}; {}", remedy(setting))),

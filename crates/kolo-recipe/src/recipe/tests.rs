@@ -225,7 +225,15 @@ fn what_cannot_be_is_told_with_its_value() {
             "shard = \"parameters\"\nredundancy = 2",
             "--redundancy 2: --shard parameters keeps each value on one worker",
         ),
-        ("redundancy = 2", "--redundancy 2: without --shard optimizer each worker holds all of the state"),
+        (
+            "redundancy = 2",
+            "--redundancy 2: without --shard each worker holds all of the state; add --shard optimizer or gradients",
+        ),
+        ("redundancy = 2\n[sync]\nmode = \"delayed:1\"", "holds all of the state; set it to 1"),
+        (
+            "shard = \"parameters\"\nstraggler = \"drop\"",
+            "its workers cannot continue with fewer; take --straggler warn or rebalance",
+        ),
         (
             "shard = \"optimizer\"\nstraggler = \"drop\"",
             "take --straggler warn or rebalance, or --redundancy 2",

@@ -1,7 +1,7 @@
 //! Run folders that are made, found, or continued.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -23,22 +23,26 @@ impl RunFolder {
     /// Makes a new folder with the configuration in it.
     pub fn create(path: PathBuf, config: &Recipe) -> Result<Self, Error> {
         if let Some(parent) = path.parent() {
-            create_folders(parent).map_err(|e| Error::file(parent, e))?;
+            create_folders(parent).map_err(|e| unmade(&path, parent, e))?;
         }
         create_folder(&path).map_err(|e| match e.kind() {
             ErrorKind::AlreadyExists => RunFolder::at(path.clone()).taken(),
-            _ => Error::file(&path, e),
+            _ => unmade(&path, &path, e),
         })?;
         let folder = RunFolder::at(path);
-        folder.write(&folder.path.join(CONFIG), config.to_toml()?.as_bytes())?;
-        Ok(folder)
+        let written = folder.write(&folder.path.join(CONFIG), config.to_toml()?.as_bytes());
+        if written.is_err() {
+            // An empty folder would be in the way of the next try.
+            let _ = fs::remove_dir(&folder.path);
+        }
+        written.map(|()| folder)
     }
 
     /// Makes or finds the folder of job `job`. It appears with all its initial files at once.
     pub fn claim(path: PathBuf, config: &Recipe, job: &str) -> Result<Self, Error> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        create_folders(parent).map_err(|e| Error::file(parent, e))?;
-        let draft = tempfile::tempdir_in(parent).map_err(|e| Error::file(parent, e))?;
+        create_folders(parent).map_err(|e| unmade(&path, parent, e))?;
+        let draft = tempfile::tempdir_in(parent).map_err(|e| unmade(&path, parent, e))?;
         let folder = RunFolder::at(draft.path().to_owned());
         folder.write(&folder.path.join(CONFIG), config.to_toml()?.as_bytes())?;
         folder.write(&folder.path.join(JOB), job.as_bytes())?;
@@ -200,6 +204,14 @@ impl RunFolder {
     }
 }
 
+/// Returns the error of a run folder that cannot be made, because of a file or folder `at`.
+fn unmade(path: &Path, at: &Path, cause: io::Error) -> Error {
+    match cause.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::file(at, cause),
+        _ => Error::NotMade { path: path.into(), at: at.into(), cause },
+    }
+}
+
 /// Returns the numbered folder that this job made, if there is one.
 fn numbered_of(job: &str) -> Option<PathBuf> {
     let entries = fs::read_dir("runs").into_iter().flatten().flatten();
@@ -226,6 +238,22 @@ mod tests {
             // Another setting that changes no bit stays as it was.
             assert_eq!((&*written.shard, written.redundancy, written.verify_every), (shard, redundancy, 7));
         }
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_leaves_nothing_and_is_named_with_what_is_in_the_way() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("file");
+        fs::write(&file, "").unwrap();
+        for made in [RunFolder::create, |path, config: &Recipe| RunFolder::claim(path, config, "job")] {
+            let error = made(file.join("run"), &Recipe::default()).unwrap_err();
+            let words =
+                format!("the run folder {} cannot be made ({}: ", file.join("run").display(), file.display());
+            assert!(error.is_input() && error.to_string().starts_with(&words), "{error}");
+            let error = made("/proc/run".into(), &Recipe::default()).unwrap_err();
+            assert!(error.is_input() && error.to_string().ends_with("; choose another --out"), "{error}");
+        }
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
     }
 
     #[test]

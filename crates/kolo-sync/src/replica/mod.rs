@@ -22,5 +22,6 @@ pub(crate) mod weights;
 
 pub use self::core::Core;
 pub use self::notes::{JobNotes, JobState, Notes};
+pub use self::offload::check_offload;
 pub use self::report::{Change, GradientTraffic, StepReport, StepTimes};
 pub use self::undo::Undo;

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use kolo_comm::Rank;
-use kolo_offload::Offloaded;
+use kolo_offload::{Offloaded, check_folder};
 use kolo_optim::{Optimizer, check_store};
 use kolo_reduction::Error;
 
@@ -10,18 +10,31 @@ use kolo_reduction::Error;
 ///
 /// # Errors
 ///
-/// The optimizer can only hold its state itself.
+/// The optimizer can only hold its state itself, or the folder cannot have a file.
 pub(super) fn placed(
     mut optimizer: Box<dyn Optimizer>,
     config: &Config,
 ) -> Result<Box<dyn Optimizer>, Error> {
     match &config.offload {
         Some(folder) if optimizer.store().is_none() => {
+            check_offload(config)?;
             let offloaded = Offloaded::new(optimizer, folder);
             Ok(Box::new(offloaded.map_err(|error| Error::Setting(error.to_string()))?))
         }
         _ => Ok(optimizer),
     }
+}
+
+/// Checks the folder for the optimizer's state, if the job has one. A worker that may join others does so
+/// before: a wrong folder then disturbs nobody.
+///
+/// # Errors
+///
+/// [`Error::Setting`]: the folder cannot have a file.
+pub fn check_offload(config: &Config) -> Result<(), Error> {
+    let Some(folder) = &config.offload else { return Ok(()) };
+    let refused = |problem| Error::Setting(format!("{}: {problem}", folder.display()));
+    check_folder(folder).map_err(refused)
 }
 
 /// Returns an error if the state is lost, or its file could not be made.

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::core::Core;
 use super::offload;
+use crate::warning::Warning;
 use kolo_optim::{Scope, SpanId};
 use kolo_reduction::Error;
 use kolo_step::LastStep;
@@ -157,7 +158,12 @@ impl Core {
     ///
     /// [`Error::Offload`].
     pub fn check_store(&mut self) -> Result<(), Error> {
-        offload::check(&mut *self.weights.optimizer, self.ranks.group.rank())
+        let optimizer = &mut *self.weights.optimizer;
+        offload::check(optimizer, self.ranks.group.rank())?;
+        if let Some(words) = optimizer.store().and_then(|store| store.take_warning()) {
+            self.notices.warnings.add(Warning::StateInMemory(words));
+        }
+        Ok(())
     }
 
     /// Applies a bucket that is back, as far as this rank steps it.

@@ -57,9 +57,18 @@ fn wrong_words_are_named_with_their_remedy() {
         (
             &["train", "--redundancy", "2"],
             &[
-                "--redundancy 2: without --shard optimizer each worker holds all of the state; add it, or set redundancy to 1",
+                "--redundancy 2: without --shard each worker holds all of the state; add --shard optimizer or gradients",
             ],
         ),
+        (
+            &["train", "--offload", "/nowhere/at/all"],
+            &["--offload /nowhere/at/all: the folder for the optimizer's state does not exist; create it\n"],
+        ),
+        (
+            &["train", "--offload", "/proc"],
+            &["--offload /proc: cannot create a file for the optimizer's state"],
+        ),
+        (&["train", "--offload", "/dev/null"], &["--offload /dev/null: this is no folder"]),
         (
             &["train", "--shard", "optimizer", "--min", "1"],
             &["--min and --max-restarts: with --shard optimizer each", "add --redundancy 2, or leave"],

@@ -1,6 +1,7 @@
 //! Tests of the command-line program, with real processes and folders.
 
 mod alike;
+mod asked;
 mod bad_input;
 mod bench;
 mod chaos;
@@ -22,6 +23,7 @@ mod launchers;
 mod live;
 mod lora;
 mod noise_scale;
+mod offload;
 mod output;
 mod own_images;
 mod own_program;

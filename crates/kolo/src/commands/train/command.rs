@@ -281,18 +281,24 @@ impl Train {
 }
 
 /// Adds the command that resumes the run to a failure, if there is a checkpoint, that command helps, and no
-/// other process has taken the run over. Without a checkpoint, says so where only one would help.
+/// other process has taken the run over. Without a checkpoint, says so, and what there is.
 fn advise(failure: Failure, folder: &RunFolder) -> Failure {
     let is_lost = failure.kind() == Some(FailureKind::StateLost);
+    // A folder without a step has been removed.
+    let has_steps = folder.is_run();
     match folder.newest_checkpoint() {
         _ if folder.is_complete() || folder.is_written() => failure,
         Ok(found) if is_lost || failure.kind().is_none() => {
             let (path, step) = (shell_quoted(folder.path()), found.step);
             failure.advise(format!("`kolo train --resume {path}` continues after step {step}"))
         }
-        Err(_) if is_lost && !folder.has_checkpoints() => failure.advise(
-            "there is no checkpoint, so the run can only begin anew; --checkpoint-steps writes some on the way",
-        ),
+        Err(_) if (is_lost || has_steps && failure.kind().is_none()) && !folder.has_checkpoints() => {
+            let kept = format!(" ({} keeps the metrics of its steps)", folder.path().display());
+            failure.advise(format!(
+                "there is no checkpoint, so the run can only begin anew; --checkpoint-steps writes some on the way{}",
+                if has_steps { &*kept } else { "" }
+            ))
+        }
         _ => failure,
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct Train {
     #[arg(long)]
     pub(in crate::commands) out: Option<PathBuf>,
     /// Continue the run in this folder from its newest good checkpoint. --epochs, or --steps if the run has
-    /// that limit, makes it longer; --epochs stretches a schedule that falls to 0
+    /// that limit, makes it longer; --epochs stretches a schedule that falls to 0. --offload gives another folder
     #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = fixed_settings(), conflicts_with_all = ["out", "config_file", "set"], group = "continued")]
     pub(in crate::commands) resume: Option<PathBuf>,
     /// Continue the run in the folder of --out from its newest good checkpoint, or start it if there is
@@ -119,7 +119,10 @@ pub(in crate::commands) fn settings() -> Vec<Id> {
     config.get_arguments().map(|option| option.get_id().clone()).chain(others.map(Id::from)).collect()
 }
 
-/// Options that a run that continues cannot change: all but the ends of the run.
+/// Options that a run that continues cannot change: all but the ends of the run, and a place of its host.
 fn fixed_settings() -> Vec<Id> {
-    settings().into_iter().filter(|id| !["epochs", "steps", "max_hours"].contains(&id.as_str())).collect()
+    settings()
+        .into_iter()
+        .filter(|id| !["epochs", "steps", "max_hours", "offload"].contains(&id.as_str()))
+        .collect()
 }

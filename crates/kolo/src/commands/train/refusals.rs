@@ -18,6 +18,7 @@ impl Train {
     pub(in crate::commands) fn refuse(&self, config: &Recipe) -> Result<(), Failure> {
         models::find(&config.model)?;
         config.check_shares()?;
+        config.check_offload_folder()?;
         if self.elastic.min.is_some() || self.elastic.max_restarts.is_some() {
             refuse_fewest("--min and --max-restarts", config)?;
         }
@@ -131,12 +132,11 @@ pub(super) fn surprises(config: &Recipe, samples: usize) -> Vec<String> {
         ));
     }
     let mode = &config.sync.mode;
-    if let (Some(hours), Some(_), None) =
-        (config.max_hours, mode.traits().staleness_bound, config.checkpoint_steps)
-    {
+    if mode.traits().staleness_bound.is_some() && config.checkpoint_steps.is_none() {
+        let limit = config.max_hours.map_or(String::new(), |hours| format!(", or by --max-hours {hours}"));
         found.push(format!(
-            "--max-hours {hours}: with --sync {mode} the run can end only where all workers meet, at the end of an epoch; give \
-             --checkpoint-steps for more such places"
+            "--sync {mode}: a run that is asked to end, by a signal{limit}, can save only where all workers meet, at the end of an \
+             epoch; give --checkpoint-steps for more such places"
         ));
     }
     found
@@ -168,10 +168,9 @@ mod tests {
         assert_eq!(surprises(&limited, 100), [rises]);
         let mut stale = Recipe { max_hours: Some(0.5), ..config(2, 50, 2) };
         stale.sync.mode = "stale:3".parse().unwrap();
-        assert!(
-            surprises(&stale, 100)[0]
-                .starts_with("--max-hours 0.5: with --sync stale:K=3 the run can end only")
-        );
+        assert!(surprises(&stale, 100)[0].starts_with(
+            "--sync stale:K=3: a run that is asked to end, by a signal, or by --max-hours 0.5, can save only"
+        ));
         assert_eq!(surprises(&Recipe { checkpoint_steps: Some(5), ..stale }, 100), Vec::<String>::new());
         let table =
             |model: &str| Recipe { data: "csv:t.csv".into(), model: model.into(), ..config(2, 50, 2) };
