@@ -36,11 +36,8 @@ impl Recipe {
     pub fn needs_all_workers(&self) -> Option<NeedsAll> {
         let sync = &self.sync.mode;
         let of_sync = || NeedsAll { option: format!("--sync {sync}"), remedy: None };
-        let of_shard = || {
-            let has_values = self.shard == Sharding::Parameters.name();
-            let remedy = (!has_values).then_some("--redundancy 2");
-            NeedsAll { option: format!("{SHARD} {}", self.shard), remedy }
-        };
+        let of_shard =
+            || NeedsAll { option: format!("{SHARD} {}", self.shard), remedy: Some("--redundancy 2") };
         match sync.traits().staleness_bound {
             Some(_) => Some(of_sync()),
             None => (self.is_divided() && self.redundancy < 2).then(of_shard),
@@ -70,11 +67,6 @@ impl Recipe {
         let sharding = self.sharding()?;
         if self.redundancy > 1 && !self.is_divided() {
             let problem = "without --shard optimizer each worker holds all of the state; add it, or set redundancy to 1";
-            return Err(Error::setting("--redundancy", self.redundancy, problem));
-        }
-        if self.redundancy > 1 && sharding == Sharding::Parameters {
-            let problem =
-                "--shard parameters keeps each value on one worker; set it to 1, or take --shard gradients";
             return Err(Error::setting("--redundancy", self.redundancy, problem));
         }
         if self.is_divided() && self.redundancy < 2 && self.straggler()? == Policy::Drop {
