@@ -66,6 +66,7 @@ pub(crate) fn evaluate<F: Framework<M>, M, D: DataSet + ?Sized + 'static>(
     while !(stop.asked)() && tallies.len() < count {
         tallies.push(next()?);
     }
+    ddp.expect_values()?;
     let told: Vec<Told> =
         ddp.group().all_gather_value(&((stop.asked)(), tallies.len() == count, tallies.clone()))?;
     let of_workers = || workers.iter().map(|worker| &told[worker.0]);
@@ -80,6 +81,7 @@ pub(crate) fn evaluate<F: Framework<M>, M, D: DataSet + ?Sized + 'static>(
         while tallies.len() < count {
             tallies.push(next()?);
         }
+        ddp.expect_values()?;
         ddp.group().all_gather_value(&tallies)?
     };
     let in_order = (0..samples.div_ceil(batch_size)).filter_map(|batch| {

@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
 use kolo_optim::SpanId;
+use kolo_reduction::Error;
 
 use crate::lendable::{LendableValues, Loan};
 use crate::region::Region;
@@ -51,6 +52,33 @@ impl FlatValues {
         }
     }
 
+    /// Returns true if this rank has some of the values only.
+    pub fn are_parts(&self) -> bool {
+        matches!(self, FlatValues::Own(_) | FlatValues::Published(_))
+    }
+
+    /// Keeps these runs of all values.
+    ///
+    /// # Errors
+    ///
+    /// There are no addresses for the values.
+    pub fn keep(&mut self, runs: &[Range<usize>]) -> Result<(), Error> {
+        let mut own = region(self.len())?;
+        runs.iter().for_each(|run| own[run.clone()].copy_from_slice(&self[run.clone()]));
+        *self = FlatValues::Own(own);
+        Ok(())
+    }
+
+    /// Replaces the values by as many zeros that take no memory before they are written.
+    ///
+    /// # Errors
+    ///
+    /// There are no addresses for the values.
+    pub fn clear_parts(&mut self) -> Result<(), Error> {
+        *self = FlatValues::Own(region(self.len())?);
+        Ok(())
+    }
+
     /// Stops changes, and returns the values for readers; `None` if this rank has all.
     pub(crate) fn publish(&mut self) -> Option<Arc<Region>> {
         match std::mem::replace(self, FlatValues::Whole(Vec::new())) {
@@ -77,6 +105,10 @@ impl FlatValues {
         }
         true
     }
+}
+
+fn region(len: usize) -> Result<Region, Error> {
+    Ok(Region::new(len).map_err(|cause| kolo_comm::Error::io("no addresses for the values", cause))?)
 }
 
 impl Deref for FlatValues {

@@ -8,31 +8,38 @@ use std::time::Duration;
 
 use kolo_comm::{Group, Rank, Receiving};
 use kolo_optim::{Layout, SpanId};
-use kolo_reduction::{BLOCK, Error, Owners, Slice};
+use kolo_reduction::{Error, Owners, Slice};
 use parking_lot::Mutex;
 
 use crate::ahead::Order;
+use crate::division::is_divided;
 use crate::flat::FlatValues;
-use crate::region::Region;
 use crate::serving::{Request, Server};
 
 /// Tensors that are gathered before they are used.
 const AHEAD: usize = 2;
 
-/// Values that are divided among ranks, from the side of one of them.
+/// Values that are divided among ranks, from the side of one of them. The ranks may change
+/// ([`DividedValues::join`]); whoever uses tensors keeps the same reference.
 pub struct DividedValues {
     layout: Arc<Layout>,
+    /// Its group; `None` while it has none.
+    place: Mutex<Option<Arc<Place>>>,
+    /// Number of gathers.
+    gathers: AtomicU64,
+    failure: Mutex<Option<Error>>,
+}
+
+/// A rank's place in a group.
+struct Place {
     owners: Arc<Owners>,
     rank: Rank,
-    /// True for each tensor of which a rank holds its own parts only.
-    divided: Vec<bool>,
+    /// True for each rank on this rank's host.
+    near: Vec<bool>,
     server: Server,
     /// Number of the last request.
     requests: AtomicU64,
-    /// Number of gathers.
-    gathers: AtomicU64,
     ahead: Mutex<Ahead>,
-    failure: Mutex<Option<Error>>,
 }
 
 /// Gathers that have begun before their tensors are used.
@@ -54,60 +61,62 @@ struct Coming {
 
 impl fmt::Debug for DividedValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DividedValues").field("rank", &self.rank).finish_non_exhaustive()
+        let is_in_group = self.place.lock().is_some();
+        f.debug_struct("DividedValues").field("is_in_group", &is_in_group).finish_non_exhaustive()
     }
 }
 
 impl DividedValues {
-    /// Divides values among their owners; `values` keeps this rank's parts of the divided tensors, and all
-    /// others. A collective.
-    ///
-    /// A trained tensor of at least a block is divided. All others are small, or never sent.
+    /// Creates the division of the tensors of `layout` among ranks that are not known yet.
+    pub fn new(layout: &Arc<Layout>) -> Self {
+        let (layout, gathers) = (layout.clone(), AtomicU64::new(0));
+        DividedValues { layout, place: Mutex::default(), gathers, failure: Mutex::default() }
+    }
+
+    /// Shares this rank's `values` with the ranks of a group, whose parts have these owners. A collective.
     ///
     /// # Errors
     ///
     /// The group's transport has no messages, or a collective failed (naming the rank).
-    pub fn new(
+    pub fn join(
+        &self,
         group: &Arc<Group>,
-        layout: &Arc<Layout>,
         owners: &Arc<Owners>,
         values: &mut FlatValues,
-    ) -> Result<Self, Error> {
-        let spans = layout.spans().iter();
-        let divided = spans.map(|span| span.spec.kind.is_trained() && span.len >= BLOCK).collect();
-        let divided = DividedValues {
-            layout: layout.clone(),
-            owners: owners.clone(),
-            rank: group.rank(),
-            divided,
-            server: Server::start(group).map_err(|error| match error {
-                kolo_comm::Error::InvalidCall(_) => Error::Setting(format!(
-                    "sharding `parameters` needs messages between workers, which {} does not have; take \
-                     `gradients`, or another transport",
-                    group.transport()
-                )),
-                error => error.into(),
-            })?,
-            requests: AtomicU64::new(0),
-            gathers: AtomicU64::new(0),
-            ahead: Mutex::default(),
-            failure: Mutex::default(),
-        };
-        let no_memory = |cause| kolo_comm::Error::io("no addresses for the values", cause);
-        let mut own = Region::new(values.len()).map_err(no_memory)?;
-        for run in divided.runs() {
-            own[run.clone()].copy_from_slice(&values[run]);
-        }
-        *values = FlatValues::Own(own);
-        divided.publish(values, true);
+    ) -> Result<(), Error> {
+        self.leave(values);
+        *self.failure.lock() = None;
+        let server = Server::start(group).map_err(|error| match error {
+            kolo_comm::Error::InvalidCall(_) => Error::Setting(format!(
+                "sharding `parameters` needs messages between workers, which {} does not have; take \
+                 `gradients`, or another transport",
+                group.transport()
+            )),
+            error => error.into(),
+        })?;
+        let mut near = vec![false; group.world_size()];
+        let hosts = group.topology().nodes();
+        let own = hosts.iter().find(|host| host.contains(&group.rank()));
+        own.into_iter().flatten().for_each(|rank| near[rank.0] = true);
+        let (requests, ahead) = (AtomicU64::new(0), Mutex::default());
+        let place = Place { owners: owners.clone(), rank: group.rank(), near, server, requests, ahead };
+        *self.place.lock() = Some(Arc::new(place));
+        self.publish(values, true);
         // From here on every rank answers.
-        group.barrier()?;
-        Ok(divided)
+        Ok(group.barrier()?)
+    }
+
+    /// Stops serving the ranks of a group, for good: requests that wait are not answered. Waits until what is
+    /// being read has been read. The values may change afterwards.
+    pub fn leave(&self, values: &mut FlatValues) {
+        self.withdraw(values);
+        let left = self.place.lock().take();
+        drop(left);
     }
 
     /// Returns true if a rank holds its own parts of a tensor only.
     pub fn is_divided(&self, span: SpanId) -> bool {
-        self.divided[span.0]
+        is_divided(self.layout.span(span))
     }
 
     /// Number of gathers so far.
@@ -115,37 +124,15 @@ impl DividedValues {
         self.gathers.load(Ordering::Relaxed)
     }
 
-    /// Runs of flat memory that this rank holds: its own parts, and tensors that are not divided.
-    pub fn runs(&self) -> Vec<Range<usize>> {
-        let mut runs: Vec<Range<usize>> = Vec::new();
-        for (number, span) in self.layout.spans().iter().enumerate() {
-            let whole = Slice { span: SpanId(number), elements: 0..span.len, offset: 0 };
-            let parts = match self.divided[number] {
-                false => vec![span.range()],
-                true => {
-                    let parts = self.owners.cut(&self.layout, &whole);
-                    let own = parts.filter(|(_, owners)| owners.contains(&self.rank));
-                    own.map(|(slice, _)| slice.place(&self.layout)).collect()
-                }
-            };
-            for part in parts.into_iter().filter(|part| !part.is_empty()) {
-                match runs.last_mut() {
-                    Some(last) if last.end == part.start => last.end = part.end,
-                    _ => runs.push(part),
-                }
-            }
-        }
-        runs
-    }
-
     /// Lets other ranks read this rank's values; `is_new` says that all ranks have made a step or loaded a
-    /// checkpoint.
+    /// checkpoint. Does nothing in no group.
     pub fn publish(&self, values: &mut FlatValues, is_new: bool) {
+        let Some(place) = self.place() else { return };
         if let Some(values) = values.publish() {
-            self.server.publish(values, is_new);
+            place.server.publish(values, is_new);
         }
         if is_new {
-            let mut ahead = self.ahead.lock();
+            let mut ahead = place.ahead.lock();
             ahead.order.end();
             let old = std::mem::take(&mut ahead.coming);
             ahead.unneeded.extend(old);
@@ -155,9 +142,10 @@ impl DividedValues {
     /// Makes other ranks wait for the next version, so that this one's values may change. Waits until what
     /// is being read has been read.
     pub fn withdraw(&self, values: &mut FlatValues) {
-        self.server.withdraw();
+        let Some(place) = self.place() else { return };
+        place.server.withdraw();
         while !values.withdraw() {
-            self.server.wait_for_readers();
+            place.server.wait_for_readers();
         }
     }
 
@@ -168,17 +156,7 @@ impl DividedValues {
     /// An owner died, left or did not answer (naming it).
     pub fn gather(&self, span: SpanId) -> Result<Vec<f32>, Error> {
         self.gathers.fetch_add(1, Ordering::Relaxed);
-        let version = self.server.version();
-        let mut ahead = self.ahead.lock();
-        let place = ahead.coming.iter().position(|coming| (coming.span, coming.version) == (span, version));
-        let coming = match place {
-            Some(place) => ahead.coming.remove(place),
-            None => self.begin(span, version)?,
-        };
-        ahead.order.used(span);
-        self.begin_next(&mut ahead, version)?;
-        drop(ahead);
-        self.finish(coming)
+        self.place().ok_or(Error::Lost)?.gather(&self.layout, span)
     }
 
     /// Returns the values of a divided tensor where no error can be returned: NaN if it cannot be gathered,
@@ -193,27 +171,53 @@ impl DividedValues {
     /// Returns the first failure that no call has returned, once.
     pub fn take_failure(&self) -> Option<Error> {
         let own = self.failure.lock().take();
-        own.or_else(|| self.server.take_failure().map(Error::from))
+        own.or_else(|| self.place()?.server.take_failure().map(Error::from))
+    }
+
+    fn place(&self) -> Option<Arc<Place>> {
+        self.place.lock().clone()
+    }
+}
+
+impl Place {
+    fn gather(&self, layout: &Layout, span: SpanId) -> Result<Vec<f32>, Error> {
+        let version = self.server.version();
+        let mut ahead = self.ahead.lock();
+        let place = ahead.coming.iter().position(|coming| (coming.span, coming.version) == (span, version));
+        let coming = match place {
+            Some(place) => ahead.coming.remove(place),
+            None => self.begin(layout, span, version)?,
+        };
+        ahead.order.used(span);
+        self.begin_next(layout, &mut ahead, version)?;
+        drop(ahead);
+        self.finish(layout, coming)
+    }
+
+    /// Returns the owner that this rank asks: one on its own host, or else another one than its neighbors
+    /// ask.
+    fn asked(&self, owners: &[Rank]) -> Option<Rank> {
+        let near = owners.iter().find(|owner| self.near[owner.0]);
+        near.or_else(|| owners.get(self.rank.0 % owners.len().max(1))).copied()
     }
 
     /// Asks the other owners of a tensor for their parts.
-    fn begin(&self, span: SpanId, version: u64) -> Result<Coming, Error> {
-        let whole = Slice { span, elements: 0..self.layout.span(span).len, offset: 0 };
+    fn begin(&self, layout: &Layout, span: SpanId, version: u64) -> Result<Coming, Error> {
+        let whole = Slice { span, elements: 0..layout.span(span).len, offset: 0 };
         let mut parts = Vec::new();
-        for (slice, owners) in self.owners.cut(&self.layout, &whole) {
-            let Some(&owner) = owners.first().filter(|_| !owners.contains(&self.rank)) else { continue };
+        for (slice, owners) in self.owners.cut(layout, &whole) {
+            let Some(owner) = self.asked(owners).filter(|_| !owners.contains(&self.rank)) else { continue };
             let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
-            let answer = self.server.messages.receive(Some(owner), number)?;
-            let place = slice.place(&self.layout);
+            let place = slice.place(layout);
             let (start, len) = (place.start as u64, place.len() as u64);
-            self.server.ask(owner, Request { number, version, start, len })?;
+            let answer = self.server.ask(owner, Request { number, version, start, len })?;
             parts.push((slice.elements, answer));
         }
         Ok(Coming { span, version, parts })
     }
 
     /// Begins the gathers that are likely to be needed next, unless others that nobody needs are under way.
-    fn begin_next(&self, ahead: &mut Ahead, version: u64) -> Result<(), Error> {
+    fn begin_next(&self, layout: &Layout, ahead: &mut Ahead, version: u64) -> Result<(), Error> {
         let next = ahead.order.next(AHEAD);
         let (coming, unneeded) =
             std::mem::take(&mut ahead.coming).into_iter().partition(|coming| next.contains(&coming.span));
@@ -228,7 +232,7 @@ impl DividedValues {
         if ahead.unneeded.is_empty() {
             for span in next {
                 if ahead.coming.iter().all(|coming| coming.span != span) {
-                    ahead.coming.push(self.begin(span, version)?);
+                    ahead.coming.push(self.begin(layout, span, version)?);
                 }
             }
         }
@@ -236,18 +240,19 @@ impl DividedValues {
     }
 
     /// Waits for the parts of a tensor.
-    fn finish(&self, coming: Coming) -> Result<Vec<f32>, Error> {
-        let span = self.layout.span(coming.span);
+    fn finish(&self, layout: &Layout, coming: Coming) -> Result<Vec<f32>, Error> {
+        let span = layout.span(coming.span);
         let mut values = vec![0.0; span.len];
         let whole = Slice { span: coming.span, elements: 0..span.len, offset: 0 };
-        if let Some(own) = self.server.values() {
-            for (slice, owners) in self.owners.cut(&self.layout, &whole) {
-                if owners.contains(&self.rank) {
-                    let place = slice.place(&self.layout);
-                    values[slice.elements].copy_from_slice(&own[place]);
-                }
+        // Values that are changing belong to a step that has failed.
+        let own = self.server.values().ok_or(Error::Lost)?;
+        for (slice, owners) in self.owners.cut(layout, &whole) {
+            if owners.contains(&self.rank) {
+                let place = slice.place(layout);
+                values[slice.elements].copy_from_slice(&own[place]);
             }
         }
+        drop(own);
         for (elements, answer) in coming.parts {
             let (_, bytes) = answer.wait()?;
             let (words, _) = bytes.as_chunks::<4>();

@@ -3,15 +3,19 @@
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use kolo_comm::{Error, Group, Messages, Rank};
+use kolo_comm::{Error, Group, Messages, Rank, Receiving};
 use parking_lot::{Condvar, Mutex};
 
 use crate::region::Region;
 
 /// Tag of requests; answers have the number of the request.
 const REQUEST: u64 = 0;
+/// Name of a request in errors.
+const ASKING: &str = "a gather of values";
+/// Time that the last answer may take when a rank leaves a group.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
 /// Time between two looks at the group while a request waits for a version.
 const GLANCE: Duration = Duration::from_millis(50);
 
@@ -59,7 +63,8 @@ struct Shared {
 
 /// This rank's values, as other ranks see them.
 pub(crate) struct Server {
-    pub(crate) messages: Arc<Messages>,
+    /// `None` without other ranks.
+    messages: Option<Arc<Messages>>,
     rank: Rank,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -68,10 +73,12 @@ pub(crate) struct Server {
 impl Server {
     /// Starts the thread. A collective.
     pub(crate) fn start(group: &Arc<Group>) -> Result<Self, Error> {
+        let (rank, shared) = (group.rank(), Arc::new(Shared::default()));
+        if group.world_size() == 1 {
+            return Ok(Server { messages: None, rank, shared, thread: None });
+        }
         let messages = Arc::new(group.messages()?);
-        let shared = Arc::new(Shared::default());
         let (for_thread, of_thread, group) = (messages.clone(), shared.clone(), group.clone());
-        let rank = group.rank();
         let thread = std::thread::Builder::new().name("kolo-values".into()).spawn(move || {
             if let Err(error) = of_thread.serve(&for_thread, &group) {
                 of_thread.state.lock().failure.get_or_insert(error);
@@ -79,7 +86,7 @@ impl Server {
             }
         });
         let failed = |cause: io::Error| Error::io("the thread that serves values cannot start", cause);
-        Ok(Server { messages, rank, shared, thread: Some(thread.map_err(failed)?) })
+        Ok(Server { messages: Some(messages), rank, shared, thread: Some(thread.map_err(failed)?) })
     }
 
     /// Version of the values that were published last.
@@ -116,9 +123,14 @@ impl Server {
         self.shared.state.lock().failure.take()
     }
 
-    /// Sends a request.
-    pub(crate) fn ask(&self, owner: Rank, request: Request) -> Result<(), Error> {
-        self.messages.send(&request.to_bytes(), owner, REQUEST)
+    /// Sends a request; returns its answer, which comes later.
+    pub(crate) fn ask(&self, owner: Rank, request: Request) -> Result<Receiving, Error> {
+        let Some(messages) = &self.messages else {
+            return Err(Error::Left { rank: owner, during: ASKING.into() });
+        };
+        let answer = messages.receive(Some(owner), request.number)?;
+        messages.send(&request.to_bytes(), owner, REQUEST)?;
+        Ok(answer)
     }
 }
 
@@ -126,9 +138,17 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.shared.state.lock().closing = true;
         self.shared.changed.notify_all();
-        // An empty message wakes the thread; if the group has failed, it wakes by itself.
-        let _ = self.messages.send(&[], self.rank, REQUEST);
+        if let Some(messages) = &self.messages {
+            // An empty message wakes the thread; if the group has failed, it wakes by itself.
+            let _ = messages.send(&[], self.rank, REQUEST);
+        }
         if let Some(thread) = self.thread.take() {
+            let until = Instant::now() + LAST_ANSWER;
+            while !thread.is_finished() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // An answer may wait for a rank that has been stopped.
+            self.messages.iter().for_each(|messages| messages.stop_sending());
             // A thread that has panicked answers no more, which other ranks report.
             let _ = thread.join();
         }

@@ -48,6 +48,8 @@ pub struct Messages {
     /// Where each rank listens.
     addresses: Vec<SocketAddr>,
     outgoing: Vec<Mutex<Option<SecureStream>>>,
+    /// Connections of `outgoing`, which a send may hold.
+    opened: Mutex<Vec<TcpStream>>,
     inbox: Arc<Inbox>,
     listener: Option<SecureListener>,
 }
@@ -117,6 +119,7 @@ impl Group {
             access,
             addresses,
             outgoing: (0..world).map(|_| Mutex::default()).collect(),
+            opened: Mutex::default(),
             inbox,
             listener,
         })
@@ -181,6 +184,12 @@ impl Messages {
         })
     }
 
+    /// Closes the connections of this rank's sends. A send that waits for a rank that does not read fails.
+    pub fn stop_sending(&self) {
+        // A connection that is closed already needs no end.
+        self.opened.lock().iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
+    }
+
     fn check(&self, operation: &str, peer: Rank) -> Result<(), InvalidCall> {
         let world = self.members.len();
         match peer.0 < world {
@@ -196,6 +205,7 @@ impl Messages {
             let identity = (self.rank.0 as u64).to_le_bytes();
             let session = connect(&socket, &self.access, Protocol::Data, &identity, until)
                 .map_err(|error| io::Error::other(error.to_string()))?;
+            self.opened.lock().push(socket.try_clone()?);
             let opened = SecureStream::new(socket, session);
             opened.set_timeout(Some(self.timeout))?;
             *stream = Some(opened);

@@ -92,8 +92,10 @@ impl<B: Binding> Ddp<B> {
         config: &Config,
         optimizer: impl Optimizer,
     ) -> Result<Self, Error> {
-        let model = model.into();
-        let Inventory { specs, values, warnings } = model.inventory(Which::All)?;
+        let mut model = model.into();
+        let are_divided = config.sharding == Sharding::Parameters;
+        let inventory = if are_divided { model.take_inventory()? } else { model.inventory(Which::All)? };
+        let Inventory { specs, values, warnings } = inventory;
         let replica = Replica::elastic(member, &specs, &values, config, optimizer)?;
         Ok(Self::of(model, replica, warnings, config))
     }

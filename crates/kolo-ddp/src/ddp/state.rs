@@ -24,6 +24,17 @@ impl<B: Binding> Ddp<B> {
         self.with_replica(checkpoint::weights_sha256)
     }
 
+    /// Checks that the model had its values in all forward passes so far: where values are divided
+    /// ([`Config::sharding`](crate::Config::sharding)), those of a worker that dies are NaN, which a forward
+    /// pass cannot report.
+    ///
+    /// # Errors
+    ///
+    /// A worker has died or left (naming it), or the last step's reduction failed.
+    pub fn expect_values(&self) -> Result<(), Error> {
+        self.with_replica(|replica| replica.core.apply_outstanding())
+    }
+
     /// Returns a copy of the model with the averages of its weights, if the optimizer is
     /// [`Averaged`](crate::optimizer::Averaged). A collective if the optimizer's state is divided
     /// ([`Config::sharding`](crate::Config::sharding)).

@@ -1,7 +1,7 @@
 //! Values that are divided among the workers: gathered when they are used, whoever uses them.
 
-use crate::common::groups::{RATE, SHARDS, config, layout, replica_of, steps};
-use crate::common::{bits, noise, refusal};
+use crate::common::groups::{RATE, config, layout, replica_of, steps};
+use crate::common::{bits, noise};
 use kolo_comm::{Group, Options, threads};
 use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::{BLOCK, Config, Replica, Sharding, SpanId};
@@ -76,13 +76,30 @@ fn large_tensors_have_one_owner_a_block_and_small_ones_are_everywhere() {
 }
 
 #[test]
-fn one_worker_has_all_values_and_two_owners_are_refused() {
+fn one_worker_has_all_values() {
     let mut replica = new(Group::alone(), &divided());
     steps(&mut replica, 0..1);
     assert_eq!(replica.held_values_for_tests(), vec![0..layout().len()]);
-    let twice = Config { redundancy: 2, shards: Some(SHARDS), ..divided() };
-    let error = refusal(Group::alone(), &twice);
-    assert!(error.contains("sharding `parameters` keeps each value on one worker"), "{error}");
+}
+
+/// Five ranks on two hosts: each asks an owner on its own host where there is one, and else another than its
+/// neighbors do.
+#[test]
+fn each_of_two_owners_answers() {
+    let mut plain = new(Group::alone(), &config(Vec::new(), 0.0625));
+    steps(&mut plain, 0..STEPS);
+    let expected = bits(&mut plain);
+    for (world, over) in [(2, Over::SHM), (3, Over::TCP), (5, Over::Mixed)] {
+        let config = Config { redundancy: 2, ..divided() };
+        let ends = spawn(over, world, &Options::default(), |group| {
+            let mut replica = new(group, &config);
+            steps(&mut replica, 0..STEPS);
+            let held: usize = replica.held_values_for_tests().iter().map(|run| run.len()).sum();
+            (held, bits(&mut replica))
+        });
+        assert!(ends.iter().all(|(_, end)| *end == expected), "{world} ranks");
+        assert_eq!(ends.iter().any(|(held, _)| *held < layout().len()), world > 2);
+    }
 }
 
 /// An owner that overflows tells the others.

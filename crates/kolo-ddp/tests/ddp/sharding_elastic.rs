@@ -38,8 +38,10 @@ fn deaths_and_joins_do_not_change_the_bits() {
                     let owners = 2 + seed as usize % 2;
                     check(&script(seed).divided(owners), transport, seed, &expected, &losses);
                     if is_sum {
-                        let script = script(seed).divided(owners).with_gradients();
-                        check(&script, transport, seed, &expected, &losses);
+                        let script = || script(seed).divided(owners);
+                        for script in [script().with_gradients(), script().with_parameters()] {
+                            check(&script, transport, seed, &expected, &losses);
+                        }
                     }
                 }
             }
@@ -58,14 +60,15 @@ fn deaths_of_one_of_two_do_not_change_the_bits() {
         let script = || Script::pair(seed, &combination).divided(2);
         check(&script(), transport, seed, &expected, &losses);
         check(&script().with_gradients(), transport, seed, &expected, &losses);
+        check(&script().with_parameters(), transport, seed, &expected, &losses);
     }
 }
 
-/// Both kinds of division, or the one that the reduction permits.
+/// All kinds of division, or the one that the reduction permits.
 fn divided(config: &Config, redundancy: usize) -> impl Iterator<Item = Config> {
     let of = |sharding| Config { sharding, redundancy, elastic: true, ..config.clone() };
     let takes = |config: &Config| config.sharding.exclusion(&JobSetting::of(config)).is_none();
-    [Sharding::Optimizer, Sharding::Gradients].map(of).into_iter().filter(takes)
+    [Sharding::Optimizer, Sharding::Gradients, Sharding::Parameters].map(of).into_iter().filter(takes)
 }
 
 /// Runs the passes of a step.
@@ -234,13 +237,14 @@ fn the_death_of_all_owners_of_a_part_is_named_and_never_gives_other_bits() {
     ] {
         let plain = config(Vec::new(), 0.0625);
         let ends: Vec<_> = divided(&plain, redundancy).flat_map(|config| survivors(&config, stay)).collect();
-        assert_eq!(ends.len(), 2 * stay.len());
+        assert_eq!(ends.len(), 3 * stay.len());
         for end in &ends {
             match end {
                 Ok(bits) => assert!(gone.is_none() && *bits == expected, "{redundancy} owners, {stay:?}"),
                 Err(words) => {
-                    let lost = format!("only {} held `first_moment` of `", gone.unwrap());
-                    assert!(words.starts_with(&lost) && *end == ends[0], "{words}");
+                    let lost =
+                        |what: &str| words.starts_with(&format!("only {} held {what} of `", gone.unwrap()));
+                    assert!(lost("`first_moment`") || lost("the values"), "{words}");
                 }
             }
         }

@@ -149,7 +149,7 @@ pub struct Recipe {
     #[arg(long, value_name = "STATE", default_value = Sharding::ALL[0].0)]
     pub shard: String,
     /// Workers that hold each part of a divided state. With 2 the job continues when a worker dies, leaves or
-    /// joins, in the same bits; not with --shard parameters
+    /// joins, in the same bits
     #[arg(long, value_name = "WORKERS", default_value_t = 1)]
     pub redundancy: usize,
     /// Folder on a local disk for the optimizer's state, which each worker then has in a file instead of

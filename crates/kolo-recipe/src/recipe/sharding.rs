@@ -88,11 +88,6 @@ impl Recipe {
             let problem = format!("without {SHARD} each worker holds all of the state; {add}set it to 1");
             return Err(Error::setting("--redundancy", self.redundancy, problem));
         }
-        if self.redundancy > 1 && sharding == Sharding::Parameters {
-            let problem =
-                "--shard parameters keeps each value on one worker; set it to 1, or take --shard gradients";
-            return Err(Error::setting("--redundancy", self.redundancy, problem));
-        }
         if self.is_divided() && self.redundancy < 2 && self.straggler()? == Policy::Drop {
             let or = self.second_owner().map_or(String::new(), |remedy| format!(", or {remedy}"));
             return refused(format!(

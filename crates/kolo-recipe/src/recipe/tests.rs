@@ -222,17 +222,13 @@ fn what_cannot_be_is_told_with_its_value() {
         ),
         ("redundancy = 0", "--redundancy 0: it must be at least 1"),
         (
-            "shard = \"parameters\"\nredundancy = 2",
-            "--redundancy 2: --shard parameters keeps each value on one worker",
-        ),
-        (
             "redundancy = 2",
-            "--redundancy 2: without --shard each worker holds all of the state; add --shard optimizer or gradients",
+            "--redundancy 2: without --shard each worker holds all of the state; add --shard optimizer or gradients or parameters",
         ),
         ("redundancy = 2\n[sync]\nmode = \"delayed:1\"", "holds all of the state; set it to 1"),
         (
             "shard = \"parameters\"\nstraggler = \"drop\"",
-            "its workers cannot continue with fewer; take --straggler warn or rebalance",
+            "its workers cannot continue with fewer; take --straggler warn or rebalance, or --redundancy 2",
         ),
         (
             "shard = \"optimizer\"\nstraggler = \"drop\"",
@@ -321,7 +317,8 @@ fn a_run_that_needs_all_of_its_workers_names_the_option() {
     assert_eq!(Recipe::default().needs_all_workers(), None);
     assert_eq!(divided(1).needs_all_workers(), needs("--shard optimizer", Some("--redundancy 2")));
     let values = Recipe { shard: "parameters".into(), ..Recipe::default() };
-    assert_eq!(values.needs_all_workers(), needs("--shard parameters", None));
+    assert_eq!(values.needs_all_workers(), needs("--shard parameters", Some("--redundancy 2")));
+    Recipe { redundancy: 2, straggler: "drop".into(), ..values }.check().unwrap();
     assert_eq!(divided(2).needs_all_workers(), None);
     Recipe { straggler: "drop".into(), ..divided(2) }.check().unwrap();
     let sync = SyncConfig { mode: "stale:3".parse().unwrap(), islands: None };

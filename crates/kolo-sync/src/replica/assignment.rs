@@ -23,10 +23,6 @@ pub fn check(config: &Config) -> Result<(), Error> {
             "give 1, or more together with `Config::sharding`, of which each part has that many owners";
         return Err(Error::Setting(format!("`Config::redundancy` is {}; {problem}", config.redundancy)));
     }
-    if config.redundancy > 1 && config.sharding == Sharding::Parameters {
-        let problem = "sharding `parameters` keeps each value on one worker; leave `Config::redundancy` at 1, or take `gradients`";
-        return Err(Error::Setting(problem.into()));
-    }
     if config.noise_scale && !config.reduction.is_sum() {
         let name = config.reduction.name();
         let problem = "the noise scale needs the sum of all gradients, which no step has with the reduction";

@@ -147,7 +147,7 @@ impl Core {
         let share = sharded
             .then(|| StateShare::new(group.clone(), &layout, optimizer.scope(), &ranks, config.redundancy));
         // Where values are divided, the state takes the memory of those that are freed.
-        let is_later = config.sharding == Sharding::Parameters && group.world_size() > 1;
+        let is_later = config.sharding == Sharding::Parameters && (group.world_size() > 1 || config.elastic);
         match is_later {
             true => optimizer.init(&Layout::new(Vec::new())),
             false => optimizer.init(share.as_ref().map_or(&*layout, StateShare::layout)),
@@ -196,6 +196,9 @@ impl Core {
     /// Applies the last step's updates whose gradients are back; discards the step if some are missing.
     pub fn roll_back(&mut self) {
         self.progress.failure = None;
+        if self.step.outstanding() > 0 {
+            self.weights.withdraw();
+        }
         // An error here has been returned before.
         let _ = self.apply_outstanding();
         let rolled_back = match self.handover.ending.take() {

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::core::Core;
+use super::state_share::StateShare;
 use super::weights::Weights;
 use crate::sharding::Sharding;
 use kolo_comm::Group;
@@ -11,23 +12,56 @@ use kolo_optim::{Span, SpanId};
 use kolo_reduction::Error;
 use kolo_reduction::state::{StateKind, StateName, StatePart, Visit};
 use kolo_values::DividedValues;
+use kolo_values::division::{common_runs, held_runs};
 use kolo_values::fingerprints::{all, print};
 
 impl Core {
-    /// Divides the values among their owners, if they are to be and are not yet. A collective.
+    /// Returns true if the ranks of a group hold parts of the values only: where there are several, or others
+    /// may come.
+    pub(super) fn wants_parts(&self, group: &Group) -> bool {
+        let is_wanted = group.world_size() > 1 || self.config.elastic || self.weights.values.are_parts();
+        self.config.sharding == Sharding::Parameters && is_wanted
+    }
+
+    /// Divides the values among their owners, if they are to be and are not yet, and shares them with the
+    /// ranks of a group. A collective.
     ///
     /// # Errors
     ///
-    /// Errors of [`DividedValues::new`].
+    /// Errors of [`DividedValues::join`].
     pub(super) fn divide_values(&mut self, group: &Arc<Group>) -> Result<(), Error> {
-        let Weights { layout, values, divided, share, .. } = &mut self.weights;
-        let is_wanted = self.config.sharding == Sharding::Parameters && group.world_size() > 1;
-        if let Some(share) = share.as_ref().filter(|_| is_wanted && divided.is_none()) {
-            *divided = Some(Arc::new(DividedValues::new(group, layout, share.owners(), values)?));
+        let is_wanted = self.wants_parts(group);
+        if is_wanted && !self.weights.values.are_parts() {
+            self.handover.initial = self.initial_print();
+            let held = self.weights.held_runs();
+            self.weights.values.keep(&held)?;
             self.weights.init_optimizer();
             self.check_store()?;
         }
+        let Weights { layout, values, divided, share, .. } = &mut self.weights;
+        if let Some(share) = share.as_ref().filter(|_| is_wanted) {
+            let divided = divided.get_or_insert_with(|| Arc::new(DividedValues::new(layout)));
+            divided.join(group, share.owners(), values)?;
+        }
         Ok(())
+    }
+
+    /// Fingerprint of all initial values of a job whose ranks hold parts; `None` after the first step, or
+    /// where it is not needed.
+    pub(super) fn initial_print(&self) -> Option<u64> {
+        let is_needed = self.config.sharding == Sharding::Parameters && self.progress.steps == 0;
+        match self.weights.values.are_parts() {
+            true => self.handover.initial.filter(|_| is_needed),
+            false => is_needed.then(|| self.print()),
+        }
+    }
+
+    /// Runs of flat memory whose values all ranks have.
+    pub(super) fn common_runs(&self) -> Vec<Range<usize>> {
+        match self.config.sharding {
+            Sharding::Parameters => common_runs(&self.weights.layout),
+            _ => vec![0..self.weights.layout.len()],
+        }
     }
 
     /// Returns the division of the values, if a tensor is divided.
@@ -42,8 +76,10 @@ impl Core {
 
     /// Runs of flat memory whose values this rank holds.
     pub fn held_values(&self) -> Vec<Range<usize>> {
-        let whole = 0..self.weights.layout.len();
-        self.weights.divided.as_ref().map_or_else(|| vec![whole], |divided| divided.runs())
+        match self.weights.values.are_parts() {
+            true => self.weights.held_runs(),
+            false => vec![0..self.weights.layout.len()],
+        }
     }
 
     /// Values of one tensor after all steps so far. Of a divided one they are gathered, as a copy.
@@ -98,6 +134,20 @@ impl Core {
 }
 
 impl Weights {
+    /// Runs of flat memory whose values this rank holds where values are divided.
+    fn held_runs(&self) -> Vec<Range<usize>> {
+        let of_share = |share: &StateShare| held_runs(&self.layout, share.owners(), share.rank());
+        self.share.as_ref().map_or_else(|| vec![0..self.layout.len()], of_share)
+    }
+
+    /// Stops sharing divided values with the ranks of the last group.
+    pub(super) fn leave_group(&mut self) {
+        self.gathered = Vec::new();
+        if let Some(divided) = &self.divided {
+            divided.leave(&mut self.values);
+        }
+    }
+
     /// Lets the values change.
     pub(super) fn withdraw(&mut self) {
         self.gathered = Vec::new();
@@ -116,12 +166,12 @@ impl Weights {
     /// Visits the values that this rank holds.
     pub(super) fn visit_values(&mut self, visit: &mut Visit<'_>) {
         let name = StateName::of_job(StateKind::Weights, "");
-        let Some(divided) = self.divided.clone() else {
+        if !self.values.are_parts() {
             return visit(StatePart::whole(name, &mut self.values));
-        };
+        }
         // The caller may change them, or only read.
         self.withdraw();
-        for place in divided.runs() {
+        for place in self.held_runs() {
             visit(StatePart { name: name.clone(), values: &mut self.values[place.clone()], place });
         }
         self.publish(false);

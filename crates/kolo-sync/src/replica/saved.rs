@@ -96,8 +96,9 @@ impl Core {
         self.weights.averages()
     }
 
-    /// Sets the number of steps done; their results are unknown.
+    /// Sets the number of steps done, after all ranks have read the state; the steps' results are unknown.
     pub fn set_steps(&mut self, steps: u64) {
+        self.weights.publish(true);
         self.progress.steps = steps;
         self.handover.kept = None;
         self.set_last_steps(Vec::new());

@@ -56,6 +56,11 @@ impl StateShare {
         &self.owners
     }
 
+    /// This rank among those that share.
+    pub(crate) fn rank(&self) -> Rank {
+        self.group.rank()
+    }
+
     /// Layout for which the optimizer has state.
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout

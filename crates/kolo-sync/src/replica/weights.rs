@@ -163,7 +163,7 @@ impl Weights {
     /// A collective failed (naming the rank).
     pub(crate) fn look_anew_together(&mut self) -> Result<(), Error> {
         self.look_anew();
-        if let Some(share) = self.share.as_ref().filter(|_| self.divided.is_some()) {
+        if let Some(share) = self.share.as_ref().filter(|_| self.values.are_parts()) {
             let given = share.all(self.overflow.given())?;
             self.overflow.given_on_any(given);
         }
@@ -181,7 +181,7 @@ impl Weights {
         match self
             .share
             .as_ref()
-            .filter(|_| self.divided.is_some())
+            .filter(|_| self.values.are_parts())
             .map_or(Ok(own), |share| share.any(own))?
         {
             true => self.name_not_finite(step),
@@ -210,13 +210,14 @@ impl Weights {
     /// Errors of [`Weights::name_overflow`].
     pub(super) fn name_not_finite(&mut self, step: u64) -> Result<(), Error> {
         let Weights { layout, values, optimizer, overflow, share, .. } = self;
+        let are_parts = values.are_parts();
         let is_wrong = |id: SpanId, values: &[f32]| !overflow.is_given(id) && !are_finite(values);
         let wrong = |values: &[f32]| {
             let mut spans = (0..layout.spans().len()).map(SpanId);
             spans.find(|id| is_wrong(*id, &values[layout.span(*id).range()]))
         };
         let name = |id: SpanId| layout.span(id).spec.name.clone();
-        let of_values = match share.as_ref().filter(|_| self.divided.is_some()) {
+        let of_values = match share.as_ref().filter(|_| are_parts) {
             // Each rank knows its own parts.
             Some(share) => {
                 let found: Vec<Option<SpanId>> = share.all(&wrong(values))?;

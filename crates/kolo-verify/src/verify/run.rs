@@ -104,8 +104,8 @@ impl VerifyJob {
         }
         if let Some(state) = run.divided {
             command.args(["--shard", state]);
-            // Each divided parameter has one owner.
-            if state != "parameters" {
+            // Of an even number of workers each divided parameter has one owner.
+            if state != "parameters" || run.workers % 2 == 1 {
                 command.args(["--redundancy", "2"]);
             }
         }

@@ -81,11 +81,7 @@ fn config(script: &Script, reduction: Arc<dyn Reducer>) -> Config {
         ..Config::default()
     };
     let (sync, islands) = (script.sync.parse().unwrap(), script.islands);
-    let sharding = match script.owners {
-        0 => Sharding::Nothing,
-        _ if script.gradients => Sharding::Gradients,
-        _ => Sharding::Optimizer,
-    };
+    let sharding = if script.owners == 0 { Sharding::Nothing } else { script.sharding };
     // In half of the disturbed runs the optimizer's state is in a file.
     let offload = script.generations.len().is_multiple_of(2).then(std::env::temp_dir);
     let config = Config { sharding, redundancy: script.owners.max(1), offload, ..config };

@@ -1,5 +1,6 @@
 //! A [`Script`] lists the events of a run of an elastic job: the deaths and the joining workers.
 
+use kolo_ddp::Sharding;
 use kolo_ddp::key::Key;
 
 use crate::common::{Combination, NAMES};
@@ -29,8 +30,8 @@ pub struct Script {
     pub smoothed: bool,
     /// Owners of each part of the optimizer's state; 0 if each worker has all of it.
     pub owners: usize,
-    /// True if gradients are divided, too.
-    pub gradients: bool,
+    /// State that is divided, if there are `owners`.
+    pub sharding: Sharding,
     /// True if the algorithm that supports servers is used for everything.
     pub direct: bool,
     pub generations: Vec<Generation>,
@@ -92,7 +93,7 @@ impl Script {
         generations.push(Generation::of(world, fresh, None));
         let (sync, islands) = ("every-step".into(), None);
         let (combination, shards, owners) = (combination.clone(), 6, 0);
-        let (tuned, smoothed, direct, gradients) = (false, false, false, false);
+        let (tuned, smoothed, direct, sharding) = (false, false, false, Sharding::Optimizer);
         Script {
             combination,
             shards,
@@ -103,7 +104,7 @@ impl Script {
             tuned,
             smoothed,
             owners,
-            gradients,
+            sharding,
             direct,
             generations,
         }
@@ -165,7 +166,12 @@ impl Script {
 
     /// Divides gradients besides the optimizer's state.
     pub fn with_gradients(self) -> Script {
-        Script { gradients: true, ..self }
+        Script { sharding: Sharding::Gradients, ..self }
+    }
+
+    /// Divides the values besides.
+    pub fn with_parameters(self) -> Script {
+        Script { sharding: Sharding::Parameters, ..self }
     }
 
     pub fn tuned(self) -> Script {

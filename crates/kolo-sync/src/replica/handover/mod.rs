@@ -1,7 +1,5 @@
-//! Divided state whose owners change: ranks die, leave or join, and the new owners get what they need.
+//! Divided state whose owners change: ranks die, leave or join, and the new owners get what they need. The
+//! decision is [`kolo_values::handover`].
 
-mod decision;
-#[cfg(test)]
-mod model_tests;
 mod moving;
 pub(crate) mod progress;

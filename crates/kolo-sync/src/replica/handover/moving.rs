@@ -1,6 +1,5 @@
 //! Transfers of divided state to its new owners.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +8,8 @@ use kolo_optim::state_names;
 use kolo_reduction::Error;
 use kolo_reduction::state::{Holdings, StateCopy, StateKind, StateName, transfer};
 use kolo_step::{LastStep, timed};
+use kolo_values::handover::{Decision, Missing, PartReport, Role, decide};
 
-use super::decision::{Decision, Missing, PartReport, Role, decide};
 use super::progress::{Ending, Handover, Stage};
 use crate::replica::core::Core;
 use crate::replica::notes::Notes;
@@ -86,13 +85,15 @@ impl Core {
     /// All owners of a part are gone ([`Error::OwnersLost`], on all ranks), a value is not finite (on all
     /// ranks), or a collective failed (naming the rank).
     pub(in crate::replica) fn meet_owners(&mut self, group: &Arc<Group>) -> Result<bool, Error> {
+        // Nobody of the last group that is not in this one may read what changes now.
+        self.weights.leave_group();
         let all: Vec<Rank> = (0..group.world_size()).map(Rank).collect();
         let reports = self.reports(group)?;
         let Some(decision) = decide(&reports) else { return Ok(false) };
         if let Some(ending) = self.handover.ready.take() {
             match decision.roles[group.rank().0] {
                 Role::Steps => self.step_own_parts(ending)?,
-                Role::Keeps | Role::Receives => self.discard(ending)?,
+                Role::Keeps | Role::Receives | Role::Begins => self.discard(ending)?,
             }
         }
         self.move_parts(group, &reports, &decision, &all)?;
@@ -138,9 +139,11 @@ impl Core {
         let steps = self.progress.joined.then_some(self.progress.steps);
         let own = self.weights.share.iter().flat_map(|share| share.runs().map(|(run, _)| run)).collect();
         let Handover { ready, lacks_values, .. } = &self.handover;
-        let (is_ready, has_all_values) = (ready.is_some(), !lacks_values);
-        let kept = self.kept().map(runs_of).unwrap_or_default();
-        Ok(group.all_gather_value(&PartReport { steps, is_ready, has_all_values, own, kept })?)
+        let (is_ready, has_common_values) = (ready.is_some(), !lacks_values);
+        let kept = self.kept().map(StateCopy::holdings).unwrap_or_default();
+        let initial = self.initial_print();
+        let report = PartReport { steps, is_ready, has_common_values, own, kept, initial };
+        Ok(group.all_gather_value(&report)?)
     }
 
     /// State of other parts that this rank has kept and that is as old as its own.
@@ -152,6 +155,7 @@ impl Core {
     /// Makes a step of this rank's parts with sums that it has. The values of other parts stay as they were.
     fn step_own_parts(&mut self, ending: Ending) -> Result<(), Error> {
         if !ending.done.skipped {
+            self.weights.withdraw();
             for bucket in self.step.order() {
                 self.apply_bucket(bucket)?;
             }
@@ -181,13 +185,14 @@ impl Core {
         let arrays: Vec<StateName> =
             names.filter(|_| !begins).map(|name| StateName::of_job(StateKind::Optimizer, name)).collect();
         let donor = decision.roles.iter().position(|role| *role != Role::Receives).map_or(Rank(0), Rank);
-        let transfers = match decision.transfers(reports, share.owners(), &arrays, layout.len()) {
+        let common = self.common_runs();
+        let transfers = match decision.transfers(reports, share.owners(), &arrays, &common) {
             Ok(transfers) => transfers,
             Err(missing) => return Err(self.lost(group, donor, missing)?),
         };
         let mut state = match decision.roles[group.rank().0] {
             Role::Receives => StateCopy::new(layout.len()),
-            Role::Keeps | Role::Steps => {
+            Role::Keeps | Role::Steps | Role::Begins => {
                 let mut own = StateCopy::of(layout.len(), |visit| self.weights.visit_state(visit));
                 self.kept().into_iter().for_each(|kept| own.extend(kept));
                 own
@@ -197,6 +202,10 @@ impl Core {
         transfer(group, &transfers, &mut state)?;
         let own = (self.last_steps(), self.notes());
         let (known, notes): (Vec<LastStep>, Notes) = group.broadcast_value(own, donor)?;
+        if self.wants_parts(group) {
+            self.weights.leave_group();
+            self.weights.values.clear_parts()?;
+        }
         self.weights.share = Some(share);
         self.weights.init_optimizer();
         self.check_store()?;
@@ -204,8 +213,10 @@ impl Core {
         state.fill(|visit| self.weights.visit_state(visit));
         self.progress.steps = decision.steps;
         self.set_last_steps(known);
-        state.retain(|name| name.kind == StateKind::Optimizer);
-        self.handover = Handover { kept: Some((decision.steps, state)), ..Handover::default() };
+        let keeps_values = self.weights.values.are_parts();
+        state.retain(|name| name.kind == StateKind::Optimizer || keeps_values);
+        let initial = self.handover.initial.filter(|_| begins);
+        self.handover = Handover { kept: Some((decision.steps, state)), initial, ..Handover::default() };
         self.set_notes(notes)
     }
 
@@ -225,11 +236,4 @@ impl Core {
         let parameter = parameter.map(|span| span.spec.name.clone()).unwrap_or_default();
         Ok(Error::OwnersLost { ranks, array, parameter })
     }
-}
-
-/// Returns the runs of the optimizer's state that a copy has, the same in all of its arrays.
-fn runs_of(copy: &StateCopy) -> Vec<Range<usize>> {
-    let holdings = copy.holdings().0;
-    let first = holdings.first().map(|(name, _)| name.clone());
-    holdings.into_iter().filter(|(name, _)| Some(name) == first.as_ref()).map(|(_, run)| run).collect()
 }

@@ -3,7 +3,7 @@
 use kolo_reduction::state::StateCopy;
 use kolo_step::{LastStep, LossScale};
 
-/// Stage of the end of a step (see [`decision`](super::decision)).
+/// Stage of the end of a step (see [`kolo_values::handover`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Sums are on their way.
@@ -34,9 +34,11 @@ pub(crate) struct Handover {
     pub(crate) ready: Option<Ending>,
     /// True if some values of other ranks' parts are older than its own.
     pub(crate) lacks_values: bool,
-    /// State of parts after so many steps, of which others may have the only other copy until all ranks have
-    /// begun to train in this group.
+    /// State of parts after so many steps, and their values where these are divided, of which others may
+    /// have the only other copy until all ranks have begun to train in this group.
     pub(crate) kept: Option<(u64, StateCopy)>,
+    /// Fingerprint of the job's initial values, before they were divided.
+    pub(crate) initial: Option<u64>,
     /// True if the next step is to fail on this rank when all ranks have their sums, in tests.
     pub(crate) fails_when_ready: bool,
 }

@@ -101,7 +101,7 @@ pub(super) fn surprises(config: &Recipe, samples: usize) -> Vec<String> {
     let redundancy = config.redundancy;
     if config.is_divided() && redundancy > 1 && workers <= redundancy {
         found.push(format!(
-            "--redundancy {redundancy}: each of {} holds all of the optimizer's state, so --shard saves no memory; \
+            "--redundancy {redundancy}: each of {} holds all of the state, so --shard saves no memory; \
              give --nproc {} or more",
             counted(workers, "worker"),
             redundancy + 1

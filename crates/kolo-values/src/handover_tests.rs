@@ -7,23 +7,33 @@ use std::ops::Range;
 use kolo_comm::Rank;
 use kolo_optim::{Kind, Layout, ParamSpec, Scope};
 use kolo_reduction::Owners;
-use kolo_reduction::state::{StateKind, StateName};
+use kolo_reduction::state::{Holdings, StateKind, StateName};
 
-use super::decision::{PartReport, Role, decide};
+use crate::handover::{PartReport, Role, decide};
 
 /// Steps of all parts before the one that fails.
 const BEFORE: u64 = 5;
 
 /// State of a rank: for each element of flat memory, which is a part of its own, the number of steps that its
-/// value and its optimizer state have taken.
+/// value and its optimizer state have taken. All ranks have the values of the first `common` elements.
 #[derive(Clone, Debug, Default)]
 struct Holder {
     /// `None` before it has the job's state.
     steps: Option<u64>,
     is_ready: bool,
-    values: Vec<u64>,
+    common: usize,
+    values: BTreeMap<usize, u64>,
     own: BTreeMap<usize, u64>,
     kept: BTreeMap<usize, u64>,
+    kept_values: BTreeMap<usize, u64>,
+}
+
+fn array() -> StateName {
+    StateName::of_job(StateKind::Optimizer, "m")
+}
+
+fn values_name() -> StateName {
+    StateName::of_job(StateKind::Weights, "")
 }
 
 impl Holder {
@@ -34,9 +44,15 @@ impl Holder {
         PartReport {
             steps: self.steps,
             is_ready: self.is_ready,
-            has_all_values: self.values.iter().all(|value| Some(*value) == self.steps),
+            has_common_values: (0..self.common).all(|part| self.values.get(&part).copied() == self.steps),
             own: runs(&self.own),
-            kept: runs(&self.kept),
+            kept: Holdings(
+                [(array(), &self.kept), (values_name(), &self.kept_values)]
+                    .into_iter()
+                    .flat_map(|(name, parts)| runs(parts).into_iter().map(move |run| (name.clone(), run)))
+                    .collect(),
+            ),
+            initial: None,
         }
     }
 
@@ -44,11 +60,12 @@ impl Holder {
     fn step(&mut self) {
         for (part, steps) in &mut self.own {
             *steps += 1;
-            self.values[*part] = *steps;
+            self.values.insert(*part, *steps);
         }
         self.steps = self.steps.map(|steps| steps + 1);
         self.is_ready = false;
         self.kept.clear();
+        self.kept_values.clear();
     }
 }
 
@@ -107,7 +124,7 @@ fn at(stages: &[Stage], before: &[Holder]) -> Vec<Holder> {
             Stage::Whole => {
                 holder.step();
                 let steps = holder.steps.unwrap();
-                holder.values.fill(steps);
+                holder.values.extend((0..holder.common).map(|part| (part, steps)));
             }
         }
     }
@@ -123,7 +140,7 @@ fn meet(mut holders: Vec<Holder>, parts: usize, redundancy: usize) -> (Option<Ve
     for (holder, role) in holders.iter_mut().zip(&decision.roles) {
         match role {
             Role::Steps => holder.step(),
-            Role::Keeps | Role::Receives => holder.is_ready = false,
+            Role::Keeps | Role::Receives | Role::Begins => holder.is_ready = false,
         }
     }
     let counts = |rank: usize| decision.roles[rank] != Role::Receives;
@@ -136,13 +153,18 @@ fn meet(mut holders: Vec<Holder>, parts: usize, redundancy: usize) -> (Option<Ve
         );
     }
     let owners = owners(parts, holders.len(), redundancy);
-    let array = StateName::of_job(StateKind::Optimizer, "m");
+    let (array, common) = (array(), holders[0].common);
     let has = |part: usize| {
         let has =
             |rank: usize| holders[rank].own.contains_key(&part) || holders[rank].kept.contains_key(&part);
         (0..holders.len()).any(|rank| counts(rank) && has(rank))
     };
-    let transfers = match decision.transfers(&reports, &owners, std::slice::from_ref(&array), parts) {
+    let transfers = match decision.transfers(
+        &reports,
+        &owners,
+        std::slice::from_ref(&array),
+        std::slice::from_ref(&(0..common)),
+    ) {
         Ok(transfers) => transfers,
         Err(missing) => {
             assert!(!missing.run.clone().all(has), "{missing:?} of {holders:?}");
@@ -153,9 +175,9 @@ fn meet(mut holders: Vec<Holder>, parts: usize, redundancy: usize) -> (Option<Ve
     let new = |rank: usize| {
         let old = &holders[rank];
         let is_counted = counts(rank);
-        let mut values = if is_counted { old.values.clone() } else { vec![0; parts] };
-        let mut state: BTreeMap<usize, u64> = BTreeMap::new();
+        let (mut values, mut state): (BTreeMap<usize, u64>, BTreeMap<usize, u64>) = Default::default();
         if is_counted {
+            values.extend(old.kept_values.iter().chain(&old.values));
             state.extend(old.kept.iter().chain(&old.own));
         }
         for transfer in transfers.iter().filter(|transfer| transfer.to.contains(&Rank(rank))) {
@@ -164,30 +186,34 @@ fn meet(mut holders: Vec<Holder>, parts: usize, redundancy: usize) -> (Option<Ve
                 if transfer.name == array {
                     state.insert(part, *from.own.get(&part).unwrap_or_else(|| &from.kept[&part]));
                 } else {
-                    values[part] = from.values[part];
+                    values.insert(part, *from.values.get(&part).unwrap_or_else(|| &from.kept_values[&part]));
                 }
             }
         }
         assert!(
-            values.iter().chain(state.values()).all(|of| *of == steps),
+            values.values().chain(state.values()).all(|of| *of == steps),
             "rank {rank}: {values:?} {state:?}"
         );
-        let own = parts_of(&owners, rank).into_iter().map(|part| (part, state[&part])).collect();
-        Holder { steps: Some(steps), is_ready: false, values, own, kept: state }
+        let of = |from: &BTreeMap<usize, u64>| -> BTreeMap<usize, u64> {
+            parts_of(&owners, rank).into_iter().map(|part| (part, from[&part])).collect()
+        };
+        let (own, mut held) = (of(&state), of(&values));
+        held.extend((0..common).map(|part| (part, values[&part])));
+        let kept_values = if common < parts { values } else { BTreeMap::new() };
+        Holder { steps: Some(steps), is_ready: false, common, values: held, own, kept: state, kept_values }
     };
     let new = (0..holders.len()).map(new).collect();
     (Some(new), holders)
 }
 
 /// A group that begins.
-fn begin(parts: usize, ranks: usize, redundancy: usize) -> Vec<Holder> {
+fn begin(parts: usize, common: usize, ranks: usize, redundancy: usize) -> Vec<Holder> {
     let owners = owners(parts, ranks, redundancy);
-    let holder = |rank| Holder {
-        steps: Some(BEFORE),
-        is_ready: false,
-        values: vec![BEFORE; parts],
-        own: parts_of(&owners, rank).into_iter().map(|part| (part, BEFORE)).collect(),
-        kept: BTreeMap::new(),
+    let holder = |rank| {
+        let own: BTreeMap<usize, u64> =
+            parts_of(&owners, rank).into_iter().map(|part| (part, BEFORE)).collect();
+        let values = own.keys().copied().chain(0..common).map(|part| (part, BEFORE)).collect();
+        Holder { steps: Some(BEFORE), common, values, own, ..Holder::default() }
     };
     (0..ranks).map(holder).collect()
 }
@@ -211,7 +237,7 @@ fn check_step(
         for alive in subsets(before.len()).filter(|alive| !alive.is_empty()) {
             for newcomers in 0..2 {
                 let mut members = living(&holders, &alive);
-                members.extend(vec![Holder { values: vec![0; parts], ..Holder::default() }; newcomers]);
+                members.extend(vec![Holder { common: before[0].common, ..Holder::default() }; newcomers]);
                 let (new, old) = meet(members, parts, redundancy);
                 cases += 1;
                 let has_stepped = alive.iter().any(|rank| stages[*rank] >= Stage::Stepped);
@@ -237,8 +263,12 @@ fn check_step(
 #[test]
 fn a_part_is_lost_only_with_all_of_its_owners() {
     for (ranks, redundancy) in [(2, 2), (3, 2), (4, 2), (4, 3), (5, 2)] {
-        let cases = check_step(&begin(ranks + 1, ranks, redundancy), ranks + 1, redundancy, |_, _| {});
-        assert!(cases >= 60, "{cases}");
+        let parts = ranks + 1;
+        // All values on all ranks, some, or none.
+        for common in [parts, 1, 0] {
+            let cases = check_step(&begin(parts, common, ranks, redundancy), parts, redundancy, |_, _| {});
+            assert!(cases >= 60, "{cases}");
+        }
     }
 }
 
@@ -246,9 +276,13 @@ fn a_part_is_lost_only_with_all_of_its_owners() {
 /// first step of the new group.
 #[test]
 fn deaths_while_a_group_forms_lose_only_what_no_living_rank_has() {
+    [4, 1].into_iter().for_each(check_forming);
+}
+
+fn check_forming(common: usize) {
     const PARTS: usize = 4;
     let mut cases = 0;
-    check_step(&begin(PARTS, 3, 2), PARTS, 2, |new, old| {
+    check_step(&begin(PARTS, common, 3, 2), PARTS, 2, |new, old| {
         for installed in subsets(new.len()) {
             let now = |rank: usize| if installed.contains(&rank) { &new[rank] } else { &old[rank] };
             let holders: Vec<Holder> = (0..new.len()).map(|rank| now(rank).clone()).collect();
