@@ -110,8 +110,8 @@ impl Generator {
         };
         let config = Gpt2Config::of(&weights, path)?;
         let tokenizer = Tokenizer::find(tokenizer.as_deref())?;
-        check_tokenizer(&place, &tokenizer)?;
         config.check_vocabulary(path, tokenizer.vocabulary())?;
+        check_tokenizer(&place, &tokenizer)?;
         let model = weights.into_module(config.init(0, &Device::flex()))?;
         Ok(Generator::of(&model, config.heads(), context.unwrap_or(config.positions), tokenizer))
     }
