@@ -55,13 +55,14 @@ impl StateFile {
         if bytes <= before || self.is_memory {
             return self.file.set_len(bytes).map_err(|error| self.no_room(bytes, error));
         }
+        let disk = fstatvfs(&self.file).map_err(|error| self.no_room(bytes, error))?;
+        if disk.f_bavail.saturating_mul(disk.f_frsize) < bytes - before {
+            // A file system may take all there is before it refuses.
+            return Err(self.no_room(bytes, Errno::NOSPC));
+        }
         match reserve(&self.file, bytes) {
-            // A file system that cannot reserve: at least it must have the room now.
+            // A file system that cannot reserve: at least it has the room now.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                let disk = fstatvfs(&self.file).map_err(|error| self.no_room(bytes, error))?;
-                if disk.f_bavail.saturating_mul(disk.f_frsize) < bytes - before {
-                    return Err(self.no_room(bytes, Errno::NOSPC));
-                }
                 self.file.set_len(bytes).map_err(|error| self.no_room(bytes, error))
             }
             Err(error) => {
