@@ -418,7 +418,9 @@ mod tests {
         assert!(obstacle(&served("direct"), &Start { sharded: true, ..start(8) }).is_some());
         let of_torch = Start { foreign: true, tunable: false, ..start(8) };
         for other in [served("direct"), tuned] {
-            assert!(obstacle(&other, &of_torch).is_some_and(|why| why.contains("neither servers nor tuning")));
+            assert!(
+                obstacle(&other, &of_torch).is_some_and(|why| why.contains("neither servers nor tuning"))
+            );
         }
         assert_eq!(obstacle(&run(Some("direct")), &of_torch), None);
         assert!(obstacle(&served("direct"), &Start { islands: true, ..start(8) }).is_some());

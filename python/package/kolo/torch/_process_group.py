@@ -14,7 +14,6 @@ import threading
 import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _native
 from .._arrays import BYTE, CODES
@@ -23,7 +22,8 @@ from .._errors import Error, InvalidCall, whole
 from .._group import _OPERATIONS, _REDUCTIONS, _open
 from . import _device_group
 from ._device_group import by_device
-from ._work import ReceiveWork, Work, Works, backend_error, has_its_values, seconds
+from ._tensors import check, check_factor, check_written, contiguous, joined, writable
+from ._work import ReceiveWork, Work, Works, backend_error, seconds
 
 _DTYPES = {getattr(torch, name): code for name, code in CODES.items() if isinstance(getattr(torch, name, None), torch.dtype)}
 _KINDS = ReduceOp.RedOpType
@@ -31,8 +31,6 @@ _OPS = {
     _KINDS.SUM: "sum", _KINDS.AVG: "mean", _KINDS.MAX: "max", _KINDS.MIN: "min", _KINDS.PRODUCT: "product",
     _KINDS.BAND: "band", _KINDS.BOR: "bor", _KINDS.BXOR: "bxor", _KINDS.PREMUL_SUM: "sum",
 }
-# Types of tensors that have memory of their own.
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
 # Of a group that torch gives no timeout.
 _DEFAULT_TIMEOUT = 1800.0
 
@@ -232,58 +230,16 @@ class ProcessGroup(dist.ProcessGroup):
             work._finish()
         return work
 
-    def _check(self, operation, *tensors):
-        for tensor in tensors:
-            place = self._place(operation)
-            if tensor.layout is not torch.strided:
-                raise InvalidCall(f"{place}: a tensor of {tensor.layout}; only a sum takes sparse ones, so pass a dense one "
-                                  "(tensor.to_dense())")
-            if type(tensor) not in _PLAIN and is_traceable_wrapper_subclass(tensor.detach()):
-                raise InvalidCall(f"{place}: a {type(tensor).__name__}, which consists of other tensors; pass these "
-                                  "(to_local() of a DTensor)")
-            if tensor.device.type != "cpu":
-                raise InvalidCall(f"{place}: a tensor on {tensor.device}; all must be on the CPU, or all on a CUDA device")
-            if tensor.dtype is not tensors[0].dtype:
-                raise InvalidCall(f"{place}: Invalid usage of tensors with different dtypes, {tensors[0].dtype} and {tensor.dtype}")
-
     def _place(self, operation):
         return f"kolo: {operation} of rank {self._rank}"
 
-    @staticmethod
-    def _contiguous(tensor):
-        """Returns a tensor's contiguous memory to read."""
-        tensor = tensor.detach()
-        return tensor if has_its_values(tensor) else tensor.resolve_conj().resolve_neg().contiguous()
-
-    def _check_written(self, operation, *tensors):
-        """Refuses results of which several elements are one place in memory, such as those of `expand`."""
-        for tensor in tensors:
-            if not tensor.is_contiguous() and torch._debug_has_internal_overlap(tensor) == 1:
-                raise InvalidCall(f"{self._place(operation)}: the result goes to a tensor with several elements in one place; "
-                                  "pass a copy (tensor.clone())")
-
-    def _writable(self, operation, tensor, filled):
-        """Returns contiguous memory for a result, and the function that copies it to the tensor, or None."""
-        tensor = tensor.detach()
-        if has_its_values(tensor):
-            return tensor, None
-        self._check_written(operation, tensor)
-        memory = torch.empty(tensor.shape, dtype=tensor.dtype)
-        if filled:
-            memory.copy_(tensor)
-        return memory, lambda: tensor.copy_(memory)
-
-    def _check_factor(self, operation, tensor):
-        if not (tensor.is_floating_point() or tensor.is_complex()):
-            raise InvalidCall(f"{self._place(operation)}: PREMUL_SUM of {tensor.dtype}; only floats have factors")
-
     def _in_place(self, operation, tensor, options, value, op=None, root=0):
-        self._check(operation, tensor)
+        check(self._place(operation), tensor)
         code, factor = (None, None) if op is None else _reduction(op)
         is_read_only = operation == "reduce" and self._rank != root
-        memory, after = (self._contiguous(tensor), None) if is_read_only else self._writable(operation, tensor, filled=True)
+        memory, after = (contiguous(tensor), None) if is_read_only else writable(self._place(operation), tensor, filled=True)
         if factor is not None:
-            self._check_factor(operation, memory)
+            check_factor(self._place(operation), memory)
             memory = memory * factor if is_read_only else memory.mul_(factor)
         return self._start(operation, options, value, target=memory, op=code, root=root, after=after)
 
@@ -347,9 +303,9 @@ class ProcessGroup(dist.ProcessGroup):
         if len(inputs) != 1 or len(outputs) != 1 or len(outputs[0]) != self._size:
             raise InvalidCall(f"{self._place('all_gather')}: pass one input, and one output for each of {self._size} ranks")
         parts = outputs[0]
-        self._check("all_gather", inputs[0], *parts)
-        self._check_written("all_gather", *parts)
-        source = self._contiguous(inputs[0])
+        check(self._place("all_gather"), inputs[0], *parts)
+        check_written(self._place("all_gather"), *parts)
+        source = contiguous(inputs[0])
         if any(part.numel() != source.numel() for part in parts):
             raise InvalidCall(f"{self._place('all_gather')}: outputs and input differ in size")
         memory = torch.empty((self._size, *source.shape), dtype=source.dtype)
@@ -362,12 +318,12 @@ class ProcessGroup(dist.ProcessGroup):
 
     @by_device
     def _allgather_base(self, output, input, opts=None):
-        self._check("all_gather", output, input)
+        check(self._place("all_gather"), output, input)
         if output.numel() != input.numel() * self._size:
             raise InvalidCall(f"{self._place('all_gather')}: output tensor size must be equal to world_size times input tensor "
                               f"size; they have {output.numel()} and {input.numel()} elements")
-        source = self._contiguous(input)
-        memory, after = self._writable("all_gather", output, filled=False)
+        source = contiguous(input)
+        memory, after = writable(self._place("all_gather"), output, filled=False)
         return self._start("all_gather", opts, [output], source, memory, after=after)
 
     all_gather_single = _allgather_base
@@ -385,13 +341,13 @@ class ProcessGroup(dist.ProcessGroup):
     @by_device
     def gather(self, outputs, inputs, opts=None, timeout=None):
         root = opts.rootRank
-        self._check("gather", inputs[0])
-        source = self._contiguous(inputs[0])
+        check(self._place("gather"), inputs[0])
+        source = contiguous(inputs[0])
         if self._rank != root:
             return self._start("gather", opts, outputs, source, root=root)
         parts = outputs[0]
-        self._check("gather", source, *parts)
-        self._check_written("gather", *parts)
+        check(self._place("gather"), source, *parts)
+        check_written(self._place("gather"), *parts)
         if len(parts) != self._size or any(part.numel() != source.numel() for part in parts):
             raise InvalidCall(f"{self._place('gather')}: pass {self._size} outputs of the input's size")
         memory = torch.empty((self._size, *source.shape), dtype=source.dtype)
@@ -405,28 +361,28 @@ class ProcessGroup(dist.ProcessGroup):
     @by_device
     def scatter(self, outputs, inputs, opts=None, timeout=None):
         root, source = opts.rootRank, None
-        self._check("scatter", outputs[0])
+        check(self._place("scatter"), outputs[0])
         if self._rank == root:
             parts = inputs[0]
-            self._check("scatter", outputs[0], *parts)
+            check(self._place("scatter"), outputs[0], *parts)
             if len(parts) != self._size or any(part.numel() != outputs[0].numel() for part in parts):
                 raise InvalidCall(f"{self._place('scatter')}: pass {self._size} inputs of the output's size")
-            source = self._joined(parts)
-        memory, after = self._writable("scatter", outputs[0], filled=False)
+            source = joined(parts)
+        memory, after = writable(self._place("scatter"), outputs[0], filled=False)
         return self._start("scatter", opts, outputs, source, memory, root=root, after=after)
 
     @by_device
     def _reduce_scatter_base(self, output, input, opts=None):
-        self._check("reduce_scatter", output, input)
+        check(self._place("reduce_scatter"), output, input)
         if input.numel() != output.numel() * self._size:
             raise InvalidCall(f"{self._place('reduce_scatter')}: input tensor must be the same size as output size times world "
                               f"size; they have {input.numel()} and {output.numel()} elements")
         op, factor = _reduction(ReduceOp.SUM if opts is None else opts.reduceOp)
-        source = self._contiguous(input)
+        source = contiguous(input)
         if factor is not None:
-            self._check_factor("reduce_scatter", source)
+            check_factor(self._place("reduce_scatter"), source)
             source = source * factor
-        memory, after = self._writable("reduce_scatter", output, filled=False)
+        memory, after = writable(self._place("reduce_scatter"), output, filled=False)
         return self._start("reduce_scatter", opts, [output], source, memory, op=op, after=after)
 
     reduce_scatter_single = _reduce_scatter_base
@@ -436,28 +392,23 @@ class ProcessGroup(dist.ProcessGroup):
         if isinstance(outputs, torch.Tensor):
             outputs, inputs = [outputs], [inputs]
         output, parts = outputs[0], inputs[0]
-        self._check("reduce_scatter", output, *parts)
+        check(self._place("reduce_scatter"), output, *parts)
         if len(parts) != self._size or parts[self._rank].numel() != output.numel():
             raise InvalidCall(f"{self._place('reduce_scatter')}: pass one input for each of {self._size} ranks, the own one of the "
                               "output's size")
-        joined = self._joined(parts)
+        everything = joined(parts)
         if all(part.numel() == output.numel() for part in parts):
-            work = self._reduce_scatter_base(output, joined, opts)
+            work = self._reduce_scatter_base(output, everything, opts)
             work._value = outputs
             return work
         # Parts of different lengths: everything is reduced, and every rank takes its own part.
-        self._check_written("reduce_scatter", output)
-        part = joined.split([part.numel() for part in parts])[self._rank].view(output.shape)
+        check_written(self._place("reduce_scatter"), output)
+        part = everything.split([part.numel() for part in parts])[self._rank].view(output.shape)
         code, factor = _reduction(opts.reduceOp)
         if factor is not None:
-            self._check_factor("reduce_scatter", joined)
-            joined.mul_(factor)
-        return self._start("all_reduce", opts, outputs, target=joined, op=code, after=lambda: output.copy_(part))
-
-    @staticmethod
-    def _joined(tensors):
-        """Returns the elements of some tensors in new memory, one tensor behind another."""
-        return torch.cat([tensor.detach().resolve_conj().resolve_neg().reshape(-1) for tensor in tensors])
+            check_factor(self._place("reduce_scatter"), everything)
+            everything.mul_(factor)
+        return self._start("all_reduce", opts, outputs, target=everything, op=code, after=lambda: output.copy_(part))
 
     @by_device
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
@@ -465,10 +416,10 @@ class ProcessGroup(dist.ProcessGroup):
 
     @by_device
     def alltoall_base(self, output, input, output_split_sizes=None, input_split_sizes=None, opts=None, **_):
-        self._check("all_to_all", output, input)
+        check(self._place("all_to_all"), output, input)
         send, receive = self._counts(input, input_split_sizes), self._counts(output, output_split_sizes)
-        source = self._contiguous(input)
-        memory, after = self._writable("all_to_all", output, filled=False)
+        source = contiguous(input)
+        memory, after = writable(self._place("all_to_all"), output, filled=False)
         return self._start("all_to_all", opts, [output], source, memory, counts=(send, receive), after=after)
 
     all_to_all_single = alltoall_base
@@ -489,11 +440,11 @@ class ProcessGroup(dist.ProcessGroup):
 
     @by_device
     def alltoall(self, outputs, inputs, opts=None):
-        self._check("all_to_all", *outputs, *inputs)
+        check(self._place("all_to_all"), *outputs, *inputs)
         if len(outputs) != self._size or len(inputs) != self._size:
             raise InvalidCall(f"{self._place('all_to_all')}: pass one input and one output for each of {self._size} ranks")
-        self._check_written("all_to_all", *outputs)
-        source = self._joined(inputs)
+        check_written(self._place("all_to_all"), *outputs)
+        source = joined(inputs)
         counts = [tensor.numel() for tensor in outputs]
         memory = torch.empty(sum(counts), dtype=outputs[0].dtype)
 
@@ -527,7 +478,7 @@ class ProcessGroup(dist.ProcessGroup):
     def broadcast_from(self, tensor, root):
         """Copies the tensor of a rank of this group to all, through the host's memory."""
         on_host = tensor.cpu()
-        memory, after = self._writable("broadcast", on_host, filled=True)
+        memory, after = writable(self._place("broadcast"), on_host, filled=True)
         self._start("broadcast", None, [tensor], target=memory, root=root, after=after).wait()
         if on_host is not tensor:
             tensor.copy_(on_host)
@@ -536,8 +487,8 @@ class ProcessGroup(dist.ProcessGroup):
 
     @by_device
     def send(self, tensors, dstRank, tag=0):
-        self._check("send", tensors[0])
-        source, to = self._contiguous(tensors[0]), whole(self._place("send"), "the rank", dstRank, 0, self._size - 1)
+        check(self._place("send"), tensors[0])
+        source, to = contiguous(tensors[0]), whole(self._place("send"), "the rank", dstRank, 0, self._size - 1)
         try:
             self._native.send(source.data_ptr(), source.nbytes, to, self._tag("send", tag))
         except Error as error:
@@ -546,8 +497,8 @@ class ProcessGroup(dist.ProcessGroup):
 
     @by_device
     def recv(self, tensors, srcRank, tag=0):
-        self._check("recv", tensors[0])
-        self._check_written("recv", tensors[0])
+        check(self._place("recv"), tensors[0])
+        check_written(self._place("recv"), tensors[0])
         if srcRank is not None:
             srcRank = whole(self._place("recv"), "the rank", srcRank, 0, self._size - 1)
         try:

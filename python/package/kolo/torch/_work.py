@@ -9,6 +9,7 @@ import torch.distributed as dist
 from .. import _native
 from .._errors import Error, InvalidCall
 from ._device_group import first_tensor
+from ._tensors import has_its_values, writing
 
 
 def seconds(timeout):
@@ -18,12 +19,6 @@ def seconds(timeout):
     return timeout if timeout and timeout > 0 else None
 
 
-def has_its_values(tensor):
-    """Returns true if a tensor's memory is contiguous and holds its values: torch conjugates and negates some only when
-    they are read."""
-    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
-
-
 def future():
     """Returns a future to set to (value, exception), and the one that follows it with the value or the exception.
 
@@ -31,11 +26,6 @@ def future():
     gradients, and crash. A callback that raises ends the next future with an error for both."""
     begun = torch.futures.Future()
     return begun, begun.then(_native.settle)
-
-
-def writing(tensor):
-    """Returns the context in which any thread may write a tensor: that of inference mode for tensors that were made in it."""
-    return torch.inference_mode() if tensor is not None and tensor.is_inference() else torch.no_grad()
 
 
 def backend_error(error):
