@@ -101,6 +101,8 @@ impl<M: Module> Binding for BurnModel<M> {
             self.uses.clear();
         }
         if which == Which::All {
+            // Statistics that a failed forward pass has left would replace those that are written now.
+            self.module.iter().for_each(|module| drop(module.valid()));
             self.divide_as(values);
         }
         let module = self.module.take();

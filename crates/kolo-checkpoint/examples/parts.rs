@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         file: format!("weights-{rank}.safetensors"),
         prefix: String::new(),
         start: rank * LEN / 3,
-        values: (rank * LEN / 3..(rank + 1) * LEN / 3).map(|element| element as f32).collect(),
+        values: Arc::new((rank * LEN / 3..(rank + 1) * LEN / 3).map(|element| element as f32).collect()),
     };
     let position = Position { step: 7, epoch: 0, step_in_epoch: 7, notes: "an example".into() };
     let folder = std::env::temp_dir().join(format!("kolo-parts-{}", std::process::id()));

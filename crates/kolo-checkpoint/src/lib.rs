@@ -30,6 +30,7 @@ mod read;
 mod read_tensors;
 mod snapshot;
 mod stored_file;
+mod stream;
 mod warning;
 mod write;
 mod writer;

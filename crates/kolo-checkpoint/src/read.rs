@@ -245,7 +245,7 @@ mod tests {
             file: file.into(),
             prefix: String::new(),
             start: range.start,
-            values: values[range].to_vec(),
+            values: values[range].to_vec().into(),
         };
         let cut = write(
             "cut",

@@ -62,7 +62,7 @@ pub struct Part {
     /// First element in flat memory.
     pub start: usize,
     /// Values of the elements from `start` on.
-    pub values: Vec<f32>,
+    pub values: Arc<Vec<f32>>,
 }
 
 impl fmt::Debug for Part {
@@ -84,8 +84,8 @@ impl Part {
     }
 
     /// Creates a part with all of one array, whose tensors' names begin with `prefix`.
-    pub fn whole(set: Set, prefix: String, values: Vec<f32>) -> Self {
-        Part { set, file: set.file().into(), prefix, start: 0, values }
+    pub fn whole(set: Set, prefix: String, values: impl Into<Arc<Vec<f32>>>) -> Self {
+        Part { set, file: set.file().into(), prefix, start: 0, values: values.into() }
     }
 }
 

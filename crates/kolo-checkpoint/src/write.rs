@@ -8,17 +8,17 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use kolo_durable::{create_folder, create_folders};
-use safetensors::serialize;
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 use crate::folder::{draft, path};
 use crate::guard::Guard;
 use crate::hex;
-use crate::manifest::{FileEntry, MANIFEST, Manifest, TensorEntry};
+use crate::manifest::{FileEntry, MANIFEST, Manifest};
 use crate::position::{NOISE_SCALE, POSITION, USES};
 use crate::publish::{publish, sync};
 use crate::snapshot::Snapshot;
+use crate::stream::write_tensors;
 
 impl Snapshot {
     /// Writes it to `folder/step-<step>` and returns that path once it is durable. [`Writer`](crate::Writer)
@@ -60,12 +60,7 @@ pub(crate) fn write(folder: &Path, snapshot: &Snapshot, guard: &Guard) -> Result
 fn fill(draft: &Path, snapshot: &Snapshot) -> Result<(), Error> {
     let mut files = Vec::new();
     for name in snapshot.files() {
-        let path = draft.join(&name);
-        let pieces = snapshot.tensors(&name);
-        let views = pieces.iter().map(|piece| (piece.entry.key(), piece));
-        let data = serialize(views, None).map_err(|e| Error::file(&path, e))?;
-        let entries = pieces.iter().map(|piece| piece.entry.clone()).collect();
-        files.push(put(draft, &name, &data, entries)?);
+        files.push(write_tensors(draft, &name, &snapshot.tensors(&name))?);
     }
     let position = draft.join(POSITION);
     let mut content = serde_json::to_value(&snapshot.position).map_err(|e| Error::file(&position, e))?;
@@ -75,17 +70,17 @@ fn fill(draft: &Path, snapshot: &Snapshot) -> Result<(), Error> {
     }
     snapshot.entries.iter().for_each(|(name, value)| content[*name] = value.clone());
     let text = serde_json::to_vec_pretty(&content).map_err(|e| Error::file(&position, e))?;
-    files.push(put(draft, POSITION, &text, Vec::new())?);
+    files.push(put(draft, POSITION, &text)?);
     let manifest = draft.join(MANIFEST);
     let text = Manifest::of(files).text().map_err(|e| Error::file(&manifest, e))?;
     write_file(&manifest, text.as_bytes())?;
     sync(draft)
 }
 
-fn put(folder: &Path, name: &str, data: &[u8], tensors: Vec<TensorEntry>) -> Result<FileEntry, Error> {
+fn put(folder: &Path, name: &str, data: &[u8]) -> Result<FileEntry, Error> {
     write_file(&folder.join(name), data)?;
     let sha256 = hex(&Sha256::digest(data));
-    Ok(FileEntry { name: name.into(), bytes: data.len() as u64, sha256, tensors })
+    Ok(FileEntry { name: name.into(), bytes: data.len() as u64, sha256, tensors: Vec::new() })
 }
 
 fn write_file(path: &Path, data: &[u8]) -> Result<(), Error> {

@@ -12,6 +12,7 @@ use crate::replica::Replica;
 use crate::shard_pass::lock;
 use kolo_optim::{Layout, ParamSpec, SpanId};
 pub use kolo_reduction::BindingError;
+pub use kolo_values::freed_memory::give_back;
 use kolo_values::{DividedValues, Loan};
 
 /// A model of some tensor library, as data parallelism needs it.

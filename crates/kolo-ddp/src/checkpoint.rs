@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use kolo_checkpoint::hex;
 use kolo_comm::Rank;
@@ -34,7 +35,7 @@ pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, 
     let mut arrays = arrays.into_arrays();
     // By shard, however they came here. The reduction's arrays for all shards are its last ones.
     arrays.sort_by_key(|(name, _)| (name.kind == StateKind::Reduction && name.shard.is_none(), name.shard));
-    let part = |(name, values): (StateName, Vec<f32>)| {
+    let part = |(name, values): (StateName, Arc<Vec<f32>>)| {
         let (set, prefix) = place_in_files(&name);
         Part::whole(set, prefix, values)
     };

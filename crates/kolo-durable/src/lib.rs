@@ -28,4 +28,5 @@ pub use operation::Operation;
 pub use regular::{open, read, read_to_string};
 pub use whole::{
     append, exchange, fill, hard_link, rename, replace, replace_through, sync_file, truncate, write,
+    write_with,
 };

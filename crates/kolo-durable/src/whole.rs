@@ -19,6 +19,17 @@ pub fn write(path: &Path, data: &[u8]) -> io::Result<()> {
     fill(file, path, data)
 }
 
+/// Does the same as [`write()`] with what `write` writes: a file need not be in memory as a whole.
+///
+/// # Errors
+///
+/// The file cannot be written; a part of it may exist.
+pub fn write_with(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    let mut file = observed(|| Operation::Create(path.into()), || File::create(path))?;
+    observed(|| Operation::Write(path.into()), || write(&mut file))?;
+    observed(|| Operation::SyncFile(path.into()), || file.sync_all())
+}
+
 /// Writes and syncs a newly created file at `path`.
 ///
 /// # Errors

@@ -57,6 +57,7 @@ mod prefixed_lines;
 mod program;
 mod reaper;
 mod run;
+mod saving;
 mod signals;
 mod stopped_time;
 mod supervise;

@@ -7,7 +7,7 @@
 //! | running | | with the last worker, or the first failure |
 //! | failing | at the first failure | after [`FAILING`] (for error files), or with the last worker |
 //! | leaving | when a worker has ended as it was asked to | after the grace, a failure or the last worker |
-//! | terminating | with SIGTERM to all, or the launcher's signal | after the grace, or with the last worker |
+//! | terminating | with SIGTERM to all, or the launcher's signal | after the grace, or with the last worker; later while one saves |
 //! | killing | with SIGKILL to all | after [`KILLING`], or with the last worker |
 //!
 //! With the default grace, a job that is not elastic ends less than three seconds after its first failure if
@@ -26,6 +26,7 @@ use kolo_elastic::{StopRequest, StopRequests};
 
 use crate::error::LaunchError;
 use crate::job::{Job, Messages};
+use crate::saving::Savers;
 use crate::signals::Signals;
 use crate::worker_exit::{ExitStatus, TERMINATED};
 use crate::workers::Workers;
@@ -41,6 +42,8 @@ const PERIOD: Duration = Duration::from_millis(100);
 const GRACE: Duration = Duration::from_secs(30);
 /// The same after a failure of a program that is not elastic, whose workers wait for a dead one.
 const GRACE_AFTER_FAILURE: Duration = Duration::from_secs(2);
+/// Time between two looks at workers that save the run when the grace is over.
+const SAVING: Duration = Duration::from_millis(200);
 /// Maximum grace: a year is practically unlimited, and still fits the clock.
 const MAX_GRACE: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -94,6 +97,7 @@ pub(crate) fn supervise(
     let mut phase = Phase::Running;
     let mut interrupted = None;
     let mut requests = StopRequests::default();
+    let (mut savers, mut has_told) = (Savers::default(), false);
     loop {
         workers.collect()?;
         let goes_on = matches!(phase, Phase::Running);
@@ -131,6 +135,15 @@ pub(crate) fn supervise(
                 terminate(workers, Signal::TERM, grace_after_failure)?
             }
             Phase::Terminating { until } if now >= until => {
+                // A limit that the user has set counts.
+                let saving = if job.grace.is_none() { workers.saving(&mut savers, now) } else { 0 };
+                if saving > 0 {
+                    if !std::mem::replace(&mut has_told, true) {
+                        report_saving(saving, grace, job.messages);
+                    }
+                    phase = Phase::Terminating { until: now + SAVING };
+                    continue;
+                }
                 if interrupted.is_some() {
                     report_killed(workers, grace, job.messages);
                 }
@@ -163,6 +176,16 @@ fn stop(workers: &Workers) {
     // Returns after a SIGCONT.
     let _ = emulate_default_handler(SIGTSTP);
     workers.signal(Signal::CONT);
+}
+
+/// Prints the reason to wait longer for workers.
+fn report_saving(count: usize, grace: Duration, messages: Messages) {
+    messages.print(&format!(
+        "Kolo waits for {} that {} the run, longer than the {} s for its end; another signal ends it at once",
+        counted(count, "worker"),
+        if count == 1 { "saves" } else { "save" },
+        grace.as_secs_f64()
+    ));
 }
 
 /// Prints the consequences of killing workers that have not ended in time.

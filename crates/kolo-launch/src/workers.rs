@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use kolo_comm::Rank;
-use kolo_elastic::{MemberRanks, member_name};
+use kolo_elastic::{MemberRanks, member_name, note_of};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, test_kill_process_group,
     waitid,
@@ -29,6 +29,7 @@ use crate::error_file::{self, FailureKind, WorkerError};
 use crate::job::{Job, Output};
 use crate::program::Program;
 use crate::reaper::Reaper;
+use crate::saving::Savers;
 use crate::stopped_time::StoppedTime;
 use crate::worker_exit::{ExitStatus, TERMINATED, WorkerExit, worker_name};
 
@@ -265,6 +266,16 @@ impl Workers {
         let error = error_file::read(&worker.error_file, worker.pid.as_raw_nonzero().get(), ended);
         let (member, pid) = (worker.member.clone(), worker.pid.as_raw_nonzero().get());
         WorkerExit { rank: Some(worker.rank), member, pid, after, status, error }
+    }
+
+    /// Returns the number of workers that save the run and make progress.
+    pub fn saving(&self, savers: &mut Savers, now: Instant) -> usize {
+        let running = self.list.iter().filter(|worker| worker.exit.is_none());
+        let saves = |worker: &&WorkerProcess| {
+            let (pid, note) = (worker.pid.as_raw_nonzero().get(), note_of(&worker.error_file));
+            savers.makes_progress(pid, &note, now)
+        };
+        running.filter(saves).count()
     }
 
     /// Exit statuses of the workers that have failed by themselves, and that the others could not survive.

@@ -150,6 +150,7 @@ impl RunWriter {
 
     /// Ends the run early: writes all pending lines, and a checkpoint to continue from.
     pub(crate) fn end_early<B: Binding>(mut self, ddp: &Ddp<B>, progress: &Progress) -> Result<(), Error> {
+        let _saving = kolo_elastic::saving();
         self.flush(progress);
         self.check()?;
         let Some(mut checkpoints) = self.checkpoints else { return Err(Error::NoFolder) };
@@ -168,6 +169,7 @@ impl RunWriter {
     /// Ends the run. Failed writes are tried again for a while, and all possible ones are made before the
     /// first failure is returned.
     pub(crate) fn end(self, summary: &Summary, progress: &Progress) -> Result<(), Error> {
+        let _saving = kolo_elastic::saving();
         let (RunWriter { mut sinks, checkpoints, .. }, until) = (self, Instant::now() + PATIENCE);
         let flush = |opened: &mut Opened| patiently(until, || opened.flush_aligned(progress));
         let flushed = sinks.iter_mut().map(flush).collect::<Vec<_>>();

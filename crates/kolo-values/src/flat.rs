@@ -14,6 +14,8 @@ use crate::region::Region;
 pub enum FlatValues {
     /// All values.
     Whole(Vec<f32>),
+    /// All values, which others have as well. A change copies them.
+    Shared(Arc<Vec<f32>>),
     /// All values, of which tensors of another library may show single ones where they lie.
     Lendable(LendableValues),
     /// Values of which this rank has some, and which may change.
@@ -117,6 +119,7 @@ impl Deref for FlatValues {
     fn deref(&self) -> &[f32] {
         match self {
             FlatValues::Whole(values) => values,
+            FlatValues::Shared(values) => values,
             FlatValues::Lendable(values) => values,
             FlatValues::Own(values) => values,
             FlatValues::Published(values) => values,
@@ -131,9 +134,31 @@ impl DerefMut for FlatValues {
     fn deref_mut(&mut self) -> &mut [f32] {
         match self {
             FlatValues::Whole(values) => values,
+            FlatValues::Shared(values) => &mut Arc::make_mut(values)[..],
             FlatValues::Lendable(values) => values,
             FlatValues::Own(values) => values,
             FlatValues::Published(_) => panic!("published values do not change"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_values_change_for_one_owner_only() {
+        let given = Arc::new(vec![1.0, 2.0, 3.0]);
+        let (mut changed, mut kept) = (FlatValues::Shared(given.clone()), FlatValues::Shared(given.clone()));
+        changed.of_tensor_mut(SpanId(0), 1..3).fill(7.0);
+        let (start, end) = (0..1, 2..3);
+        kept.keep(&[start, end]).unwrap();
+        assert_eq!(
+            (&changed[..], &kept[..], &given[..]),
+            (&[1.0, 7.0, 7.0][..], &[1.0, 0.0, 3.0][..], &[1.0, 2.0, 3.0][..])
+        );
+        assert!(kept.are_parts() && !changed.are_parts());
+        kept.clear_parts().unwrap();
+        assert_eq!(&kept[..], [0.0; 3]);
     }
 }

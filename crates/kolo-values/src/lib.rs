@@ -18,6 +18,7 @@ pub mod drift;
 pub mod fingerprints;
 mod flat;
 mod flat_memory;
+pub mod freed_memory;
 mod gather;
 pub mod handover;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Bool, Int, Tensor};
 use kolo_ddp::BLOCK;
-use kolo_ddp::binding::{Inventory, Which};
+use kolo_ddp::binding::{Inventory, Which, give_back};
 
 use super::leaf_without_memory;
 use crate::Error;
@@ -61,7 +61,12 @@ impl ModuleMapper for Take<'_> {
         self.next += 1;
         self.read.visit_float(&param);
         let is_large = param.shape().num_elements() >= BLOCK;
-        if is_trained && is_large { param.map(|old| leaf_without_memory(&old)) } else { param }
+        if !is_trained || !is_large {
+            return param;
+        }
+        let param = param.map(|old| leaf_without_memory(&old));
+        give_back();
+        param
     }
 
     fn map_int<const D: usize>(&mut self, param: Param<Tensor<D, Int>>) -> Param<Tensor<D, Int>> {

@@ -96,7 +96,7 @@ impl<B: Binding> Ddp<B> {
         let are_divided = config.sharding == Sharding::Parameters;
         let inventory = if are_divided { model.take_inventory()? } else { model.inventory(Which::All)? };
         let Inventory { specs, values, warnings } = inventory;
-        let replica = Replica::elastic(member, &specs, &values, config, optimizer)?;
+        let replica = Replica::elastic_of(member, &specs, &Arc::new(values), config, optimizer)?;
         Ok(Self::of(model, replica, warnings, config))
     }
 

@@ -27,6 +27,17 @@ impl Replica {
         config: &Config,
         optimizer: impl Optimizer,
     ) -> Result<Self, Error> {
+        Self::elastic_of(membership, specs, &Arc::new(values.to_vec()), config, optimizer)
+    }
+
+    /// Does the same with values that it need not copy.
+    pub(crate) fn elastic_of(
+        membership: impl JobMembership + 'static,
+        specs: &[ParamSpec],
+        values: &Arc<Vec<f32>>,
+        config: &Config,
+        optimizer: impl Optimizer,
+    ) -> Result<Self, Error> {
         let mut optimizer: Box<dyn Optimizer> = Box::new(optimizer);
         let config = Config { elastic: true, ..config.clone() };
         check_offload(&config)?;
@@ -34,7 +45,7 @@ impl Replica {
         let mut last: Option<(Arc<Group>, String)> = None;
         for _ in 0..TRIES {
             let group = Arc::new(membership.next_group(last.as_ref().map(|(_, reason)| reason.as_str()))?);
-            let mut replica = Replica::apart(&group, specs.to_vec(), values.to_vec(), &config, optimizer)?;
+            let mut replica = Replica::apart(&group, specs.to_vec(), values.clone(), &config, optimizer)?;
             match replica.join(group.clone()) {
                 Ok(()) => {
                     // A newcomer has the job's state when its first step begins. Until then its program may

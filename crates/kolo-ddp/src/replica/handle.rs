@@ -49,7 +49,7 @@ impl Replica {
         config: &Config,
         optimizer: impl Optimizer,
     ) -> Result<Self, Error> {
-        let mut replica = Self::apart(&group, specs, values, config, Box::new(optimizer))?;
+        let mut replica = Self::apart(&group, specs, Arc::new(values), config, Box::new(optimizer))?;
         replica.join(group)?;
         Ok(replica)
     }
@@ -58,7 +58,7 @@ impl Replica {
     pub(super) fn apart(
         group: &Arc<Group>,
         specs: Vec<ParamSpec>,
-        values: Vec<f32>,
+        values: Arc<Vec<f32>>,
         config: &Config,
         optimizer: Box<dyn Optimizer>,
     ) -> Result<Self, Error> {

@@ -46,11 +46,14 @@ impl Replica {
     pub(crate) fn whole_state(&mut self) -> Result<JobState, Error> {
         self.core.expect_whole_step()?;
         let own = self.own_state()?;
-        match &self.core.gathered {
+        match &mut self.core.gathered {
             Some((steps, JobState { notes, arrays })) if *steps == self.core.progress.steps => {
-                let mut all = own.arrays;
-                all.extend(arrays);
-                Ok(JobState { notes: notes.clone(), arrays: all })
+                // Copies share what is gathered, which is as old as this rank's own state.
+                if arrays.holdings().first_missing(&own.arrays.holdings()).is_some() {
+                    arrays.extend(&own.arrays);
+                }
+                let arrays = arrays.in_order_of(&own.arrays);
+                Ok(JobState { notes: notes.clone(), arrays })
             }
             _ => self.mode.expect_all(&self.core).map(|()| own),
         }

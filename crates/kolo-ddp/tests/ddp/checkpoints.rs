@@ -274,7 +274,7 @@ fn state_in_parts_is_read_by_any_number_of_ranks() {
         file: file.into(),
         prefix: prefix.into(),
         start,
-        values,
+        values: values.into(),
     };
     let mut parts = vec![part(Set::Weights, "weights.safetensors", "", 0, values(0, 0..layout.len()))];
     for (rank, cut) in cuts.windows(2).enumerate() {
@@ -338,7 +338,7 @@ fn parts_that_lead_nowhere_are_refused() {
         ("weights-/x.safetensors", 0, "`weights-/x.safetensors`"),
         ("values.safetensors", 0, "`values.safetensors`"),
     ] {
-        let values = vec![0.0; layout.len()];
+        let values = vec![0.0; layout.len()].into();
         let part = Part { set: Set::Weights, file: file.into(), prefix: String::new(), start, values };
         let error = Snapshot::new(layout.clone(), vec![part], &at(1)).unwrap_err().to_string();
         assert!(error.contains(text), "{error}");
@@ -387,7 +387,7 @@ fn files_are_row_major_whatever_the_memory_order() {
         file: file.into(),
         prefix: String::new(),
         start,
-        values: in_columns[start..end].to_vec(),
+        values: in_columns[start..end].to_vec().into(),
     };
     let cut = write(
         "cut",

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::part::{StateName, StatePart, Visit};
 use super::redistribute::Holdings;
@@ -21,8 +22,8 @@ pub struct StateCopy {
 #[derive(Clone)]
 struct Array {
     name: StateName,
-    /// Elements that no run has are 0.
-    values: Vec<f32>,
+    /// Elements that no run has are 0. Copies of the copy share them until one changes them.
+    values: Arc<Vec<f32>>,
     /// Runs that it has, as they came.
     runs: Vec<Range<usize>>,
 }
@@ -67,7 +68,11 @@ impl StateCopy {
     pub fn run_mut(&mut self, name: &StateName, place: Range<usize>) -> &mut [f32] {
         let index = *self.places.entry(name.clone()).or_insert(self.arrays.len());
         if index == self.arrays.len() {
-            self.arrays.push(Array { name: name.clone(), values: vec![0.0; self.len], runs: Vec::new() });
+            self.arrays.push(Array {
+                name: name.clone(),
+                values: vec![0.0; self.len].into(),
+                runs: Vec::new(),
+            });
         }
         let Array { values, runs, .. } = &mut self.arrays[index];
         match runs.last_mut() {
@@ -75,7 +80,7 @@ impl StateCopy {
             Some(last) if *last == place => {}
             _ => runs.push(place.clone()),
         }
-        &mut values[place]
+        &mut Arc::make_mut(values)[place]
     }
 
     /// Copies the runs of another copy into this one.
@@ -85,6 +90,15 @@ impl StateCopy {
                 self.run_mut(name, run.clone()).copy_from_slice(&values[run.clone()]);
             }
         }
+    }
+
+    /// Returns a copy, which shares the values, with the arrays in the order of another one; those that it
+    /// lacks come last.
+    pub fn in_order_of(&self, other: &StateCopy) -> Self {
+        let mut copy = self.clone();
+        copy.arrays.sort_by_key(|array| other.places.get(&array.name).copied().unwrap_or(usize::MAX));
+        copy.retain(|_| true);
+        copy
     }
 
     /// Keeps only the arrays with such names.
@@ -102,11 +116,11 @@ impl StateCopy {
 
     /// Returns the arrays, to change them.
     pub fn arrays_mut(&mut self) -> impl Iterator<Item = (&StateName, &mut [f32])> {
-        self.arrays.iter_mut().map(|array| (&array.name, &mut array.values[..]))
+        self.arrays.iter_mut().map(|array| (&array.name, &mut Arc::make_mut(&mut array.values)[..]))
     }
 
     /// Returns the arrays with their names.
-    pub fn into_arrays(self) -> Vec<(StateName, Vec<f32>)> {
+    pub fn into_arrays(self) -> Vec<(StateName, Arc<Vec<f32>>)> {
         self.arrays.into_iter().map(|Array { name, values, .. }| (name, values)).collect()
     }
 }

@@ -128,7 +128,7 @@ impl Core {
     pub fn new(
         group: &Arc<Group>,
         specs: Vec<ParamSpec>,
-        values: Vec<f32>,
+        values: Arc<Vec<f32>>,
         config: Config,
         optimizer: Box<dyn Optimizer>,
     ) -> Result<Self, Error> {

@@ -104,6 +104,8 @@ impl Core {
 
     /// Applies a bucket whose new values come from their owners.
     fn apply_gathered(&mut self, bucket: usize) -> Result<(), Error> {
+        // They still serve others if the step failed before any of its updates.
+        self.weights.withdraw();
         let content = self.step.gathered(bucket, &mut self.weights.values)?;
         content.slices.iter().for_each(|slice| self.weights.look(slice));
         self.step.applied(bucket);

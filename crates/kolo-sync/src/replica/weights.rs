@@ -71,7 +71,7 @@ impl Weights {
     /// Creates the weights; the optimizer already has its state for the whole layout, or for `share`.
     pub(crate) fn new(
         layout: Arc<Layout>,
-        values: Vec<f32>,
+        values: Arc<Vec<f32>>,
         optimizer: Box<dyn Optimizer>,
         groups: SpanGroups,
         turns: Turns,
@@ -79,7 +79,7 @@ impl Weights {
     ) -> Self {
         let overflow = Overflow::new(&layout, &values);
         let values = match share {
-            Some(_) => FlatValues::Whole(values),
+            Some(_) => Arc::try_unwrap(values).map_or_else(FlatValues::Shared, FlatValues::Whole),
             None => FlatValues::Lendable(LendableValues::new(layout.clone(), &values)),
         };
         Weights {

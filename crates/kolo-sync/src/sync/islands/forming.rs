@@ -130,7 +130,8 @@ impl Islands {
             let specs = outer.weights.layout.spans().iter().map(|span| span.spec.clone()).collect();
             let optimizer = another(&*self.optimizer).ok_or(Error::Lost)?;
             let settings = Stated::of_job(&config, caps, &*optimizer)?;
-            let mut core = Core::new(&group, specs, outer.weights.values.to_vec(), config, optimizer)?;
+            let mut core =
+                Core::new(&group, specs, Arc::new(outer.weights.values.to_vec()), config, optimizer)?;
             core.observers.verifier = Verifier::silent();
             // A short last batch need not reach every island.
             core.step.allow_no_samples();

@@ -94,7 +94,7 @@ impl PartState {
             slices: slices(&layout, &place),
             weights: Weights::new(
                 layout.clone(),
-                vec![0.0; layout.len()],
+                vec![0.0; layout.len()].into(),
                 optimizer,
                 groups,
                 Turns::default(),
