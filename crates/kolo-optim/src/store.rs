@@ -1,6 +1,7 @@
 //! Places of an optimizer's state other than its own memory: a rule whose state the caller holds, and the
 //! store that holds it.
 
+use std::any::Any;
 use std::fmt;
 
 use crate::layout::Layout;
@@ -40,6 +41,9 @@ pub trait StateStore {
     ///
     /// The failure.
     fn check(&mut self) -> Result<(), StoreFailure>;
+
+    /// Receives the memory of a store that gets it only when workers meet. Other stores do nothing.
+    fn attach(&mut self, _memory: Box<dyn Any>) {}
 }
 
 /// Failure of a store, after which the state is lost.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use kolo_optim::SpanId;
 
+use crate::host_values::HostValues;
 use crate::lendable::{LendableValues, Loan};
 use crate::region::Region;
 
@@ -15,6 +16,9 @@ pub enum FlatValues {
     Whole(Vec<f32>),
     /// All values, of which tensors of another library may show single ones where they lie.
     Lendable(LendableValues),
+    /// All values, in memory that the workers of a host share. Changes to a tensor are made to its next
+    /// version.
+    Host(HostValues),
     /// Values of which this rank has some, and which may change.
     Own(Region),
     /// The same while other ranks may read them, which do not change.
@@ -34,6 +38,7 @@ impl FlatValues {
     pub fn lend(&mut self, id: SpanId) -> Option<Loan> {
         match self {
             FlatValues::Lendable(values) => values.lend(id),
+            FlatValues::Host(values) => values.lend(id),
             _ => None,
         }
     }
@@ -47,6 +52,7 @@ impl FlatValues {
     pub fn of_tensor_mut(&mut self, id: SpanId, range: Range<usize>) -> &mut [f32] {
         match self {
             FlatValues::Lendable(values) => values.of_tensor_mut(id, range),
+            FlatValues::Host(values) => values.next_mut(range),
             other => &mut other[range],
         }
     }
@@ -86,6 +92,7 @@ impl Deref for FlatValues {
         match self {
             FlatValues::Whole(values) => values,
             FlatValues::Lendable(values) => values,
+            FlatValues::Host(values) => values,
             FlatValues::Own(values) => values,
             FlatValues::Published(values) => values,
         }
@@ -100,6 +107,7 @@ impl DerefMut for FlatValues {
         match self {
             FlatValues::Whole(values) => values,
             FlatValues::Lendable(values) => values,
+            FlatValues::Host(values) => values,
             FlatValues::Own(values) => values,
             FlatValues::Published(_) => panic!("published values do not change"),
         }

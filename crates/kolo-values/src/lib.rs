@@ -15,11 +15,15 @@ pub mod fingerprints;
 mod flat;
 mod flat_memory;
 mod gather;
+mod host_values;
 mod lendable;
 mod region;
 mod serving;
+mod undo;
 
 pub use flat::FlatValues;
 pub use gather::DividedValues;
+pub use host_values::{HostValues, MapVersion};
 pub use lendable::{LendableValues, Loan};
 pub use region::Region;
+pub use undo::Undo;

@@ -103,8 +103,8 @@ impl VerifyJob {
         }
         if let Some(state) = run.divided {
             command.args(["--shard", state]);
-            // Each divided parameter has one owner.
-            if state != "parameters" {
+            // Each divided parameter has one owner, and one copy for all workers needs none.
+            if !["parameters", "host"].contains(&state) {
                 command.args(["--redundancy", "2"]);
             }
         }

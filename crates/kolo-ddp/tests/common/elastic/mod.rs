@@ -82,12 +82,14 @@ fn config(script: &Script, reduction: Arc<dyn Reducer>) -> Config {
     };
     let (sync, islands) = (script.sync.parse().unwrap(), script.islands);
     let sharding = match script.owners {
+        0 if script.host => Sharding::Host,
         0 => Sharding::Nothing,
         _ if script.gradients => Sharding::Gradients,
         _ => Sharding::Optimizer,
     };
     // In half of the disturbed runs the optimizer's state is in a file.
-    let offload = script.generations.len().is_multiple_of(2).then(std::env::temp_dir);
+    let in_file = script.generations.len().is_multiple_of(2) && !script.host;
+    let offload = in_file.then(std::env::temp_dir);
     let config = Config { sharding, redundancy: script.owners.max(1), offload, ..config };
     Config { loss_scaling, elastic: true, sync, islands, tune: script.tuned, ..config }
 }

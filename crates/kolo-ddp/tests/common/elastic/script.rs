@@ -31,6 +31,8 @@ pub struct Script {
     pub owners: usize,
     /// True if gradients are divided, too.
     pub gradients: bool,
+    /// True if workers have one copy of the state in the memory of their host.
+    pub host: bool,
     /// True if the algorithm that supports servers is used for everything.
     pub direct: bool,
     pub generations: Vec<Generation>,
@@ -92,7 +94,7 @@ impl Script {
         generations.push(Generation::of(world, fresh, None));
         let (sync, islands) = ("every-step".into(), None);
         let (combination, shards, owners) = (combination.clone(), 6, 0);
-        let (tuned, smoothed, direct, gradients) = (false, false, false, false);
+        let (tuned, smoothed, direct, gradients, host) = (false, false, false, false, false);
         Script {
             combination,
             shards,
@@ -104,6 +106,7 @@ impl Script {
             smoothed,
             owners,
             gradients,
+            host,
             direct,
             generations,
         }
@@ -166,6 +169,11 @@ impl Script {
     /// Divides gradients besides the optimizer's state.
     pub fn with_gradients(self) -> Script {
         Script { gradients: true, ..self }
+    }
+
+    /// Keeps one copy of the state in the memory of the host.
+    pub fn in_host_memory(self) -> Script {
+        Script { host: true, ..self }
     }
 
     pub fn tuned(self) -> Script {

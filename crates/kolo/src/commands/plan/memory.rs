@@ -64,7 +64,8 @@ impl Memory {
     fn row(&self, workers: u64) -> Row {
         let entry = |sharding: &kolo_plan::memory::Sharding| {
             let parts = self.footprint.per_worker(self.parameters, workers as f64, *sharding);
-            let parts = if self.offload { self.footprint.offloaded(parts) } else { parts };
+            let is_in_file = self.offload && *sharding != kolo_plan::memory::Sharding::Host;
+            let parts = if is_in_file { self.footprint.offloaded(parts) } else { parts };
             let volume = sharding.volume() * self.parameters;
             Entry { sharding: sharding.name(), bytes: parts.total(), parts, volume }
         };
