@@ -1,6 +1,7 @@
 //! Places of an optimizer's state other than its own memory: a rule whose state the caller holds, and the
 //! store that holds it.
 
+use std::any::Any;
 use std::fmt;
 
 use crate::layout::Layout;
@@ -45,6 +46,9 @@ pub trait StateStore {
     fn take_warning(&mut self) -> Option<String> {
         None
     }
+
+    /// Receives the memory of a store that gets it only when workers meet. Other stores do nothing.
+    fn attach(&mut self, _memory: Box<dyn Any>) {}
 }
 
 /// Fault of a store.

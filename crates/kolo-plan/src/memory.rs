@@ -64,18 +64,26 @@ pub enum Sharding {
     Gradients,
     /// Also parameters (stage 3).
     Parameters,
+    /// Nothing is divided, but the workers, all of one host, have one copy of the optimizer's state, and two
+    /// of the values.
+    Host,
 }
 
 /// All stages, starting with no sharding.
 pub static SHARDINGS: &[Sharding] =
-    &[Sharding::None, Sharding::Optimizer, Sharding::Gradients, Sharding::Parameters];
+    &[Sharding::None, Sharding::Optimizer, Sharding::Gradients, Sharding::Parameters, Sharding::Host];
 
 impl Sharding {
     /// Returns the elements that a rank sends and receives in a step, per parameter, for many workers. A step
     /// has a reduce-scatter and an all-gather, and with sharded parameters a second all-gather for the
     /// backward pass (Rajbhandari et al. 2020, section 7).
     pub fn volume(self) -> f64 {
-        if self == Sharding::Parameters { 3.0 } else { 2.0 }
+        match self {
+            Sharding::Parameters => 3.0,
+            // New values are read where they lie.
+            Sharding::Host => 1.0,
+            Sharding::None | Sharding::Optimizer | Sharding::Gradients => 2.0,
+        }
     }
 
     /// Returns the name of the sharded state, which is that of `kolo train --shard`.
@@ -85,6 +93,7 @@ impl Sharding {
             Sharding::Optimizer => "optimizer",
             Sharding::Gradients => "gradients",
             Sharding::Parameters => "parameters",
+            Sharding::Host => "host",
         }
     }
 
@@ -130,6 +139,9 @@ impl Footprint {
     /// Returns the memory of one of `workers` that train `parameters`, each with one shard of a step. It does
     /// not include activations.
     pub fn per_worker(&self, parameters: f64, workers: f64, sharding: Sharding) -> WorkerMemory {
+        if sharding == Sharding::Host {
+            return self.of_host(parameters, workers);
+        }
         let part = |from| parameters * sharding.part(from, workers);
         let divides = sharding as u8 >= Sharding::Gradients as u8 && workers > 1.0;
         WorkerMemory {
@@ -139,6 +151,21 @@ impl Footprint {
             in_file: 0.0,
             file_buffers: 0.0,
             in_flight: if divides { IN_FLIGHT.min(self.gradient * parameters) } else { 0.0 },
+        }
+    }
+
+    /// Returns a worker's part of the memory that all workers of a host share, and its own gradients. If the
+    /// computation has values in another type, each worker has those, too.
+    fn of_host(&self, parameters: f64, workers: f64) -> WorkerMemory {
+        let is_exact = self.parameter >= 4.0;
+        let (shared, own) = if is_exact { (2.0 * self.parameter, 0.0) } else { (4.0, self.parameter) };
+        WorkerMemory {
+            parameters: parameters * (own + shared / workers),
+            gradients: parameters * self.gradient,
+            optimizer: parameters * self.optimizer / workers,
+            in_file: 0.0,
+            file_buffers: 0.0,
+            in_flight: 0.0,
         }
     }
 
@@ -162,7 +189,7 @@ mod tests {
         let of = |stage: &Sharding| MIXED_ADAM.per_worker(7.5e9, 64.0, *stage);
         let gigabytes = SHARDINGS.iter().map(|stage| of(stage).total() / 1e9);
         let rounded: Vec<String> = gigabytes.map(|gigabytes| format!("{gigabytes:.2}")).collect();
-        assert_eq!(rounded, ["120.00", "31.41", "16.64", "1.88"]);
+        assert_eq!(rounded, ["120.00", "31.41", "16.64", "1.88", "31.88"]);
     }
 
     /// Contradicts a common claim that seven billion parameters fit into 80 GB.
@@ -200,7 +227,9 @@ mod tests {
     fn one_worker_has_nothing_to_share_out() {
         for footprint in FOOTPRINTS {
             let whole = footprint.per_worker(1000.0, 1.0, Sharding::None);
-            assert!(SHARDINGS.iter().all(|stage| footprint.per_worker(1000.0, 1.0, *stage) == whole));
+            let is_same = |stage: &Sharding| footprint.per_worker(1000.0, 1.0, *stage) == whole;
+            // A host's copy has the next values beside the current ones.
+            assert!(SHARDINGS.iter().all(|stage| is_same(stage) != (*stage == Sharding::Host)));
         }
     }
 }

@@ -66,7 +66,8 @@ impl Training {
         let owners = (workers as f64 / self.redundancy as f64).max(1.0);
         let entry = |sharding: &Sharding| {
             let memory = self.footprint.per_worker(self.parameters, owners, *sharding);
-            let memory = if self.offload { self.footprint.offloaded(memory) } else { memory };
+            let is_in_file = self.offload && *sharding != Sharding::Host;
+            let memory = if is_in_file { self.footprint.offloaded(memory) } else { memory };
             Entry {
                 sharding: sharding.name(),
                 bytes: memory.total(),
@@ -86,7 +87,7 @@ impl Training {
 
     /// Returns the kinds of sharding that `kolo train` permits with this redundancy.
     fn shardings(&self) -> impl Iterator<Item = &'static Sharding> {
-        SHARDINGS.iter().filter(|sharding| self.redundancy == 1 || **sharding != Sharding::Parameters)
+        SHARDINGS.iter().filter(|sharding| self.redundancy == 1 || **sharding != Sharding::Host)
     }
 
     /// Returns rows as a table for people.

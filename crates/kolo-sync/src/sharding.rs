@@ -19,15 +19,19 @@ pub enum Sharding {
     /// Also the values (stage 3): each worker holds its part of every large parameter, and gathers a
     /// parameter when a pass uses it.
     Parameters,
+    /// None: the workers of one host have one copy of all state, in memory that outlives each of them, and
+    /// each steps its part. A worker that dies takes nothing with it.
+    Host,
 }
 
 impl Sharding {
     /// All of them, with their names on a command line.
-    pub const ALL: [(&'static str, Sharding); 4] = [
+    pub const ALL: [(&'static str, Sharding); 5] = [
         ("nothing", Sharding::Nothing),
         ("optimizer", Sharding::Optimizer),
         ("gradients", Sharding::Gradients),
         ("parameters", Sharding::Parameters),
+        ("host", Sharding::Host),
     ];
 
     /// Name on a command line.
@@ -44,7 +48,7 @@ impl Sharding {
     pub(crate) fn caps(self, group: &Group) -> BucketCaps {
         match self {
             Sharding::Gradients | Sharding::Parameters => BucketCaps::of_mib(kolo_step::DIVIDED_BUCKET_MIB),
-            Sharding::Nothing | Sharding::Optimizer => BucketCaps::for_group(group),
+            Sharding::Nothing | Sharding::Optimizer | Sharding::Host => BucketCaps::for_group(group),
         }
     }
 }

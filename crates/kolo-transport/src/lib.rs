@@ -19,7 +19,8 @@ pub use connect::{Connected, Exchange, connect};
 pub use element::{Element, Number};
 pub use fingerprint::{Call, CollectiveKind, Fingerprint};
 pub use memory::{
-    Backing, Block, Buffer, Lending, Memory, PeerMemory, Place, Pool, Segment, copy_nontemporal,
+    Backing, Block, Buffer, HostFile, HostPages, Lending, Memory, PeerMemory, Place, Pool, Segment,
+    copy_nontemporal,
 };
 pub use transport::{
     Congestion, Connecting, Connector, Distance, GroupContext, InPlace, OpenConnector, OpenedConnector,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use kolo_optim::SpanId;
 use kolo_reduction::Error;
 
+use crate::host_values::HostValues;
 use crate::lendable::{LendableValues, Loan};
 use crate::region::Region;
 
@@ -18,6 +19,9 @@ pub enum FlatValues {
     Shared(Arc<Vec<f32>>),
     /// All values, of which tensors of another library may show single ones where they lie.
     Lendable(LendableValues),
+    /// All values, in memory that the workers of a host share. Changes to a tensor are made to its next
+    /// version.
+    Host(HostValues),
     /// Values of which this rank has some, and which may change.
     Own(Region),
     /// The same while other ranks may read them, which do not change.
@@ -37,6 +41,7 @@ impl FlatValues {
     pub fn lend(&mut self, id: SpanId) -> Option<Loan> {
         match self {
             FlatValues::Lendable(values) => values.lend(id),
+            FlatValues::Host(values) => values.lend(id),
             _ => None,
         }
     }
@@ -50,6 +55,7 @@ impl FlatValues {
     pub fn of_tensor_mut(&mut self, id: SpanId, range: Range<usize>) -> &mut [f32] {
         match self {
             FlatValues::Lendable(values) => values.of_tensor_mut(id, range),
+            FlatValues::Host(values) => values.next_mut(range),
             other => &mut other[range],
         }
     }
@@ -121,6 +127,7 @@ impl Deref for FlatValues {
             FlatValues::Whole(values) => values,
             FlatValues::Shared(values) => values,
             FlatValues::Lendable(values) => values,
+            FlatValues::Host(values) => values,
             FlatValues::Own(values) => values,
             FlatValues::Published(values) => values,
         }
@@ -136,6 +143,7 @@ impl DerefMut for FlatValues {
             FlatValues::Whole(values) => values,
             FlatValues::Shared(values) => &mut Arc::make_mut(values)[..],
             FlatValues::Lendable(values) => values,
+            FlatValues::Host(values) => values,
             FlatValues::Own(values) => values,
             FlatValues::Published(_) => panic!("published values do not change"),
         }

@@ -1,8 +1,11 @@
 //! Memory of `f32` that several owners refer to. Its users keep readers and writers apart.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
+
+use kolo_transport::HostPages;
 
 /// Alignment of the first value: a cache line, and the longest vector.
 const ALIGNMENT: usize = 64;
@@ -11,6 +14,8 @@ const ALIGNMENT: usize = 64;
 pub(crate) struct FlatMemory {
     start: NonNull<f32>,
     len: usize,
+    /// Pages that the workers of a host share and in which the memory lies; `None` on the heap.
+    pages: Option<HostPages>,
 }
 
 // SAFETY: plain memory, of which references are given out by unsafe functions only.
@@ -27,7 +32,27 @@ impl FlatMemory {
         let start = start.cast::<f32>();
         // SAFETY: the memory is new, aligned and at least as long as `values`.
         unsafe { start.copy_from_nonoverlapping(NonNull::from(values).cast(), values.len()) };
-        FlatMemory { start, len: values.len() }
+        FlatMemory { start, len: values.len(), pages: None }
+    }
+
+    /// Makes pages the memory of `len` values, which other processes may change.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the pages are too short.
+    pub(crate) fn within(pages: HostPages, len: usize) -> Self {
+        assert!(len * size_of::<f32>() <= pages.len(), "{len} values in {} bytes", pages.len());
+        FlatMemory { start: pages.start().cast(), len, pages: Some(pages) }
+    }
+
+    /// Makes the memory this process's own, with the same values at the same addresses. Nobody may write it
+    /// meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for a copy.
+    pub(crate) fn detach(&self) -> io::Result<()> {
+        self.pages.as_ref().map_or(Ok(()), HostPages::detach)
     }
 
     /// Returns the values of `range`.
@@ -56,8 +81,10 @@ impl FlatMemory {
 
 impl Drop for FlatMemory {
     fn drop(&mut self) {
-        // SAFETY: allocated with the same layout.
-        unsafe { dealloc(self.start.as_ptr().cast(), layout_of(self.len)) }
+        if self.pages.is_none() {
+            // SAFETY: allocated with the same layout.
+            unsafe { dealloc(self.start.as_ptr().cast(), layout_of(self.len)) }
+        }
     }
 }
 

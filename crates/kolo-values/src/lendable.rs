@@ -37,9 +37,10 @@ struct Lending {
 
 /// Values of one tensor where they lie. They never change, and live as long as the loan or a clone of it.
 #[derive(Clone)]
-pub struct Loan(Arc<LentPlace>);
+pub struct Loan(pub(crate) Arc<LentPlace>);
 
-struct LentPlace {
+/// Place that a loan shows.
+pub(crate) struct LentPlace {
     memory: Arc<FlatMemory>,
     place: Range<usize>,
 }
@@ -60,9 +61,14 @@ impl fmt::Debug for Loan {
 }
 
 impl Loan {
+    /// Creates the loan of a place that nobody writes while the loan lives.
+    pub(crate) fn of(memory: &Arc<FlatMemory>, place: Range<usize>) -> Self {
+        Loan(Arc::new(LentPlace { memory: memory.clone(), place }))
+    }
+
     /// Returns the values, in the tensor's memory order.
     pub fn values(&self) -> &[f32] {
-        // SAFETY: `LendableValues` writes a place only after the last loan of it has ended.
+        // SAFETY: `LendableValues` and `HostValues` write a place only after the last loan of it has ended.
         unsafe { self.0.memory.read(self.0.place.clone()) }
     }
 }
@@ -97,7 +103,7 @@ impl LendableValues {
         }
         if tensor.loan.is_none() {
             let place = self.layout.span(id).range();
-            tensor.loan = Some(Loan(Arc::new(LentPlace { memory: self.memory.clone(), place })));
+            tensor.loan = Some(Loan::of(&self.memory, place));
             self.lent += 1;
         }
         tensor.loan.clone()

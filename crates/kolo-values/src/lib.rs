@@ -23,11 +23,15 @@ mod gather;
 pub mod handover;
 #[cfg(test)]
 mod handover_tests;
+mod host_values;
 mod lendable;
 mod region;
 mod serving;
+mod undo;
 
 pub use flat::FlatValues;
 pub use gather::DividedValues;
+pub use host_values::{HostValues, MapVersion};
 pub use lendable::{LendableValues, Loan};
 pub use region::Region;
+pub use undo::Undo;

@@ -135,10 +135,18 @@ impl Replica {
             }
             self.back_up_with(&stay)?;
         }
+        let leaves = self.core.observers.members.leaves(self.core.ranks.group.rank());
+        if self.core.shares_memory() {
+            if leaves {
+                self.core.leave_memory();
+            }
+            // The others go on only when it has left.
+            self.core.ranks.group.barrier()?;
+        }
         let Some(mut membership) = self.core.observers.members.membership.take() else {
             return Ok(Change::None);
         };
-        if self.core.observers.members.leaves(self.core.ranks.group.rank()) {
+        if leaves {
             return Ok(Change::Left);
         }
         let reason = self.core.observers.members.take_reason().unwrap_or_else(|| "workers come or go".into());
@@ -161,6 +169,7 @@ impl Replica {
                 Ok(group) => Arc::new(group),
                 Err(error) => {
                     self.roll_back();
+                    self.core.leave_memory();
                     return Err(error.into());
                 }
             };

@@ -132,6 +132,13 @@ impl Replica {
         self.core.fail_when_ready_for_tests();
     }
 
+    /// Makes the next update in the memory of the host stop on this rank in the middle of a block, after so
+    /// many others.
+    #[doc(hidden)]
+    pub fn stop_in_block_for_tests(&mut self, blocks: usize) {
+        self.core.stop_in_block_for_tests(blocks);
+    }
+
     /// Runs of flat memory whose values this rank holds.
     #[doc(hidden)]
     pub fn held_values_for_tests(&self) -> Vec<Range<usize>> {

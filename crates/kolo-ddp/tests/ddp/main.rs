@@ -21,6 +21,7 @@ mod frozen;
 mod groups;
 mod groups_formulas;
 mod groups_refused;
+mod host_memory;
 mod islands;
 mod loading;
 mod loss_scaling;

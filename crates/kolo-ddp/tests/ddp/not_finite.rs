@@ -55,7 +55,7 @@ fn ways() -> Vec<Way> {
     }
     all.push(Way::new("clip", 3, Config { transforms: clip(1.0), ..Config::default() }));
     for (workers, optimizer) in [(2, "adam"), (3, "sgd"), (4, "lamb")] {
-        for sharding in [Sharding::Optimizer, Sharding::Gradients] {
+        for sharding in [Sharding::Optimizer, Sharding::Gradients, Sharding::Host] {
             let way = Way::new(sharding.name(), workers, Config { sharding, ..Config::default() });
             all.push(Way { optimizer: Choice::new(optimizer), ..way });
         }

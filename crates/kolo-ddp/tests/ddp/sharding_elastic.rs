@@ -37,6 +37,9 @@ fn deaths_and_joins_do_not_change_the_bits() {
                 for seed in (0..seeds).map(|seed| (n + 31 * kind) as u64 * seeds + seed) {
                     let owners = 2 + seed as usize % 2;
                     check(&script(seed).divided(owners), transport, seed, &expected, &losses);
+                    if is_sum && transport == &SHM {
+                        check(&script(seed).in_host_memory(), transport, seed, &expected, &losses);
+                    }
                     if is_sum {
                         let script = || script(seed).divided(owners);
                         for script in [script().with_gradients(), script().with_parameters()] {
@@ -61,6 +64,8 @@ fn deaths_of_one_of_two_do_not_change_the_bits() {
         check(&script(), transport, seed, &expected, &losses);
         check(&script().with_gradients(), transport, seed, &expected, &losses);
         check(&script().with_parameters(), transport, seed, &expected, &losses);
+        let host = Script::pair(seed, &combination).in_host_memory();
+        check(&host, &SHM, seed, &expected, &losses);
     }
 }
 
@@ -69,6 +74,13 @@ fn divided(config: &Config, redundancy: usize) -> impl Iterator<Item = Config> {
     let of = |sharding| Config { sharding, redundancy, elastic: true, ..config.clone() };
     let takes = |config: &Config| config.sharding.exclusion(&JobSetting::of(config)).is_none();
     [Sharding::Optimizer, Sharding::Gradients, Sharding::Parameters].map(of).into_iter().filter(takes)
+}
+
+/// The same, and one copy for all workers of the host.
+fn divided_or_shared(config: &Config) -> impl Iterator<Item = Config> {
+    let host = Config { sharding: Sharding::Host, elastic: true, ..config.clone() };
+    let takes = host.sharding.exclusion(&JobSetting::of(&host)).is_none();
+    divided(config, 2).chain(takes.then_some(host))
 }
 
 /// Runs the passes of a step.
@@ -178,7 +190,8 @@ fn workers_that_leave_and_join_move_the_parts() {
         );
         let grows = (&[&[0usize][..], &[1, 0, 2]][..], &[Plan::Admits(3), Plan::Stays, Plan::Stays][..]);
         let changes = [two_leave, two_join, grows];
-        let cases = divided(&base, 2).flat_map(|config| changes.map(|change| (config.clone(), change)));
+        let cases =
+            divided_or_shared(&base).flat_map(|config| changes.map(|change| (config.clone(), change)));
         for (config, (generations, plans)) in cases {
             let ends = planned(&config, name, generations, plans);
             let stay = plans.iter().filter(|plan| !matches!(plan, Plan::Leaves(_))).count();
@@ -282,7 +295,7 @@ fn a_rank_that_has_its_sums_makes_the_step_when_the_next_group_forms() {
     for (fail, counts) in [(&[2][..], true), (&[1, 2], true), (&[0, 1, 2], false)] {
         for (base, name) in [(config(Vec::new(), 0.0625), "adamw"), (config(Vec::new(), 25.0), "lamb")] {
             let expected = alone(base.clone(), name);
-            for config in divided(&base, 2) {
+            for config in divided_or_shared(&base) {
                 let first = threads::groups(3, &Options::default()).unwrap();
                 let second = threads::groups(3, &Options::default()).unwrap();
                 let run = |group: Group, next: Group| {

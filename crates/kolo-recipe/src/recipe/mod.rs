@@ -144,8 +144,9 @@ pub struct Recipe {
     #[arg(long, value_name = "NAME[:SETTINGS]", default_value = REDUCTIONS[0].name)]
     pub reduction: String,
     /// State that Kolo divides among the workers: nothing, optimizer (the optimizer's state; ZeRO stage 1),
-    /// gradients (these too; stage 2), or parameters (all; stage 3). The result stays the same. If a worker
-    /// dies, the job ends, and --resume continues it; see --redundancy
+    /// gradients (these too; stage 2), or parameters (all; stage 3). If a worker dies, the job ends, and
+    /// --resume continues it; see --redundancy. With host the workers have one copy of all state, in memory
+    /// that they share, and the job continues. The result stays the same
     #[arg(long, value_name = "STATE", default_value = Sharding::ALL[0].0)]
     pub shard: String,
     /// Workers that hold each part of a divided state. With 2 the job continues when a worker dies, leaves or

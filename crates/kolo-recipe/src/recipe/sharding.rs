@@ -48,16 +48,21 @@ impl Recipe {
         Recipe { redundancy: 2, ..self.clone() }.check().is_ok().then_some("--redundancy 2")
     }
 
-    /// Returns true if each worker holds a part of some state only.
+    /// Returns true if each worker holds a part of some state only, which dies with its owners.
     pub fn is_divided(&self) -> bool {
-        self.shard != Sharding::Nothing.name()
+        ![Sharding::Nothing, Sharding::Host].map(Sharding::name).contains(&&*self.shard)
+    }
+
+    /// Returns true if the workers of the host have one copy of all state.
+    pub fn is_shared(&self) -> bool {
+        self.shard == Sharding::Host.name()
     }
 
     /// Returns the state that the run could divide, by its names; none if it divides some already.
     pub fn divisible(&self) -> Vec<&'static str> {
         let can = |shard: &&str| Recipe { shard: shard.to_string(), ..self.clone() }.check().is_ok();
         let names = Sharding::ALL.into_iter().skip(1).map(|(name, _)| name);
-        if self.is_divided() { Vec::new() } else { names.filter(can).collect() }
+        if self.is_divided() || self.is_shared() { Vec::new() } else { names.filter(can).collect() }
     }
 
     /// Returns true if the optimizer's state could be in a file, and is not already.
@@ -80,6 +85,10 @@ impl Recipe {
     pub(super) fn check_sharding(&self) -> Result<(), Error> {
         let refused = |problem| Err(Error::setting(SHARD, &self.shard, problem));
         let sharding = self.sharding()?;
+        if self.redundancy > 1 && self.is_shared() {
+            let problem = "--shard host keeps state in memory that outlives each worker; set redundancy to 1";
+            return Err(Error::setting("--redundancy", self.redundancy, problem));
+        }
         if self.redundancy > 1 && !self.is_divided() {
             let add = match &*self.divisible() {
                 [] => String::new(),

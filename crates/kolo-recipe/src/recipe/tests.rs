@@ -320,6 +320,11 @@ fn a_run_that_needs_all_of_its_workers_names_the_option() {
     assert_eq!(values.needs_all_workers(), needs("--shard parameters", Some("--redundancy 2")));
     Recipe { redundancy: 2, straggler: "drop".into(), ..values }.check().unwrap();
     assert_eq!(divided(2).needs_all_workers(), None);
+    let shared = Recipe { shard: "host".into(), ..Recipe::default() };
+    assert_eq!(shared.needs_all_workers(), None);
+    shared.check().unwrap();
+    let error = Recipe { redundancy: 2, ..shared }.check().unwrap_err().to_string();
+    assert!(error.contains("outlives each worker; set redundancy to 1"), "{error}");
     Recipe { straggler: "drop".into(), ..divided(2) }.check().unwrap();
     let sync = SyncConfig { mode: "stale:3".parse().unwrap(), islands: None };
     let stale = Recipe { sync, ..Recipe::default() };

@@ -6,11 +6,15 @@
 //! backups, restarts and shards that move use that list and no other.
 
 mod copy;
+mod keepers;
+mod newest;
 mod part;
 mod redistribute;
 mod transfer;
 
 pub use self::copy::StateCopy;
+pub use self::keepers::kept;
+pub use self::newest::{Held, newest};
 pub use self::part::{StateKind, StateName, StatePart, Visit};
 pub use self::redistribute::{Holdings, Transfer, redistribute};
 pub use self::transfer::transfer;

@@ -23,6 +23,10 @@ pub fn check(config: &Config) -> Result<(), Error> {
             "give 1, or more together with `Config::sharding`, of which each part has that many owners";
         return Err(Error::Setting(format!("`Config::redundancy` is {}; {problem}", config.redundancy)));
     }
+    if config.redundancy > 1 && config.sharding == Sharding::Host {
+        let problem = "sharding `host` keeps state in memory that outlives each worker; leave `Config::redundancy` at 1";
+        return Err(Error::Setting(problem.into()));
+    }
     if config.noise_scale && !config.reduction.is_sum() {
         let name = config.reduction.name();
         let problem = "the noise scale needs the sum of all gradients, which no step has with the reduction";

@@ -142,7 +142,7 @@ impl Core {
         if !config.groups.is_empty() {
             optimizer.set_groups(groups.settings())?;
         }
-        let sharded = config.sharding != Sharding::Nothing;
+        let sharded = !matches!(config.sharding, Sharding::Nothing | Sharding::Host);
         let ranks: Vec<Rank> = (0..group.world_size()).map(Rank).collect();
         let share = sharded
             .then(|| StateShare::new(group.clone(), &layout, optimizer.scope(), &ranks, config.redundancy));

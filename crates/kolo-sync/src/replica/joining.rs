@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::assignment;
 use super::core::Core;
 use super::notes::Notes;
-use super::undo::Undo;
+use super::weights::Weights;
 use crate::replica::straggler_observer::StragglerObserver;
 use crate::same_model;
 use crate::same_settings::Stated;
@@ -22,6 +22,7 @@ use crate::sharding::Sharding;
 use kolo_reduction::state::{Holdings, StateCopy, StateKind, redistribute, transfer};
 use kolo_reduction::{BucketCaps, Error};
 use kolo_step::{Division, LastStep, Step};
+use kolo_values::Undo;
 
 /// A rank's message to the others before the first step of a group. It says whether the rank's values are
 /// the job's, its steps and shards, whether it holds blocks of a step that has been rolled back, and whether
@@ -96,7 +97,10 @@ impl Core {
             self.step.expect_uses(self.first_notes().uses);
         }
         // Where the state is divided, no rank has all of it.
-        let is_divided = self.moves_parts() && self.meet_owners(group)?;
+        let is_divided = match self.shares_memory() {
+            true => self.meet_in_memory(group).map(|()| true)?,
+            false => self.moves_parts() && self.meet_owners(group)?,
+        };
         let donor = if is_divided { None } else { donor(&standings) };
         if let Some(standing) = standings.iter().find(|standing| is_divided && standing.joined) {
             self.ranks.shards = standing.shards;
@@ -150,7 +154,9 @@ impl Core {
         expected: Vec<u32>,
     ) -> Result<Step, Error> {
         let (layout, servers) = (self.weights.layout.clone(), self.ranks.servers.clone());
-        let owners = self.weights.share.as_ref().map(|share| share.owners().clone());
+        let Weights { share, host, .. } = &self.weights;
+        let of_host = host.as_ref().map(|host| host.owners.clone());
+        let owners = share.as_ref().map(|share| share.owners().clone()).or(of_host);
         let division = owners.map(|owners| match self.config.sharding {
             Sharding::Gradients => Division::of_gradients(owners, group.world_size()),
             Sharding::Parameters => {
@@ -158,7 +164,7 @@ impl Core {
                 let stay = (0..layout.spans().len()).map(stays).collect();
                 Division::of_gradients(owners, group.world_size()).with_values_of(stay)
             }
-            Sharding::Nothing | Sharding::Optimizer => Division::of_updates(owners),
+            Sharding::Nothing | Sharding::Optimizer | Sharding::Host => Division::of_updates(owners),
         });
         let reducer = self.config.reduction.clone();
         let mut step = Step::new(group.clone(), layout, shares, servers, reducer, caps, division)?;

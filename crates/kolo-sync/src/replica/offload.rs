@@ -1,12 +1,15 @@
-//! The optimizer's state in a file, where the job wants that.
+//! The optimizer's state in a file or in memory that workers share, where the job wants that.
 
 use crate::config::Config;
+use crate::sharding::Sharding;
 use kolo_comm::Rank;
+use kolo_host::Hosted;
 use kolo_offload::{Offloaded, check_folder};
 use kolo_optim::{Optimizer, check_store};
 use kolo_reduction::Error;
 
-/// Makes an optimizer hold its state in a file, if the job wants that and it does not already.
+/// Makes an optimizer hold its state in a file, or in the memory of the host, if the job wants that and it
+/// does not already.
 ///
 /// # Errors
 ///
@@ -15,6 +18,10 @@ pub(super) fn placed(
     mut optimizer: Box<dyn Optimizer>,
     config: &Config,
 ) -> Result<Box<dyn Optimizer>, Error> {
+    if config.sharding == Sharding::Host && optimizer.store().is_none() {
+        let hosted = Hosted::new(optimizer);
+        return Ok(Box::new(hosted.map_err(|error| Error::Setting(error.to_string()))?));
+    }
     match &config.offload {
         Some(folder) if optimizer.store().is_none() => {
             check_offload(config)?;

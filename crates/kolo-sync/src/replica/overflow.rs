@@ -56,6 +56,16 @@ impl Overflow {
         self.found |= !are_finite(values) && !self.is_given(id);
     }
 
+    /// Returns true if the step has left a value that is not finite, as far as this rank has looked.
+    pub(crate) fn has_found(&self) -> bool {
+        self.found
+    }
+
+    /// Takes the finding of all ranks.
+    pub(crate) fn find(&mut self, found: bool) {
+        self.found |= found;
+    }
+
     /// Returns true if [`Overflow::name`] must be called when all updates of a step are applied.
     pub(crate) fn is_to_be_named(&self) -> bool {
         self.found || self.is_large

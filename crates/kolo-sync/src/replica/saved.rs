@@ -3,10 +3,10 @@
 use super::core::Core;
 use super::handover::progress::Handover;
 use super::notes::Notes;
-use super::undo::Undo;
 use kolo_reduction::Error;
 use kolo_reduction::transform::States;
 use kolo_step::{LossScaler, NoiseScale};
+use kolo_values::Undo;
 
 impl Core {
     /// Returns true if ranks hold state that could die with them.
@@ -80,7 +80,7 @@ impl Core {
     /// A collective failed (naming the rank), or memory allocation failed.
     pub fn begin_anew(&mut self) -> Result<(), Error> {
         self.apply_outstanding()?;
-        self.weights.clear_values();
+        self.clear_state()?;
         self.weights.init_optimizer();
         self.check_store()?;
         self.set_notes(self.first_notes())?;

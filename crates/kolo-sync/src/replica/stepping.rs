@@ -18,6 +18,7 @@ use kolo_step::{
     Agreed, LastStep, LossScale, MembershipObserver, ObserverMessage, Received, Spent, StepNumber, SumSeen,
     Totals,
 };
+use kolo_values::FlatValues;
 
 /// A step whose passes are over on this rank and whose collectives are in flight.
 pub(crate) struct Started {
@@ -57,6 +58,10 @@ impl Core {
         let (rank, world) = (self.ranks.group.rank(), self.ranks.group.world_size());
         let numbers = self.observers.stragglers.passes_over(&self.step, world);
         self.apply_outstanding()?;
+        if let FlatValues::Host(values) = &mut self.weights.values {
+            // After this step's agreement other workers write there.
+            values.end_loans_of_next()?;
+        }
         // Called again for a rank without shards, which has no pass to begin.
         self.begin_trace(self.ranks.shards)?;
         let settings = self.settings_of_step(learning_rate);
@@ -115,6 +120,9 @@ impl Core {
         match decision {
             Some(_) => self.weights.begin(number, skipped_steps, learning_rate),
             None => self.step.skip_updates(),
+        }
+        if self.shares_memory() {
+            self.update_in_memory(Ending { done, scale: scale_before, stage: Stage::Summing })?;
         }
         if self.moves_parts() && self.step.is_synchronized() {
             self.agree_on_sums(Ending { done, scale: scale_before, stage: Stage::Summing })?;
@@ -293,7 +301,8 @@ impl Core {
         }
         if totals.is_large {
             let seen = if self.ranks.server { SumSeen::default() } else { self.step.look_at_sum()? };
-            let seen = match self.is_divided() && self.step.is_synchronized() {
+            let is_divided = self.is_divided() || self.shares_memory();
+            let seen = match is_divided && self.step.is_synchronized() {
                 true => SumSeen::of_parts(self.ranks.group.all_gather_value::<_, SumSeen>(&seen)?),
                 false => self.of_workers(seen)?,
             };

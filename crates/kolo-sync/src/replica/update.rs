@@ -60,7 +60,7 @@ impl Core {
     /// Returns true if reductions overlap with the next forward pass. Rolling a step back then takes a copy
     /// of the values, whose cost pays off where the network is slow; with divided state it takes none.
     pub(crate) fn overlaps(&self) -> bool {
-        if self.divides_values() {
+        if self.divides_values() || self.shares_memory() {
             return false;
         }
         let slow = self.ranks.group.reach() == kolo_comm::Distance::Network;
@@ -74,6 +74,10 @@ impl Core {
     pub(crate) fn apply(&mut self, bucket: usize) -> Result<(), Error> {
         if !self.step.is_due(bucket) {
             return Ok(());
+        }
+        if self.shares_memory() {
+            // An update there ends with its step, or is completed by those who meet next.
+            return Err(Error::Lost);
         }
         if self.weights.share.is_some() {
             return self.apply_gathered(bucket);
@@ -123,6 +127,7 @@ impl Core {
             && !self.scaler.is_on()
             && !self.traits().is_delayed
             && self.weights.share.is_none()
+            && !self.shares_memory()
     }
 
     /// Completes a step, all of whose updates are applied.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::overflow::Overflow;
 use super::state_share::StateShare;
-use super::undo::Undo;
+use kolo_host::HostState;
 use kolo_optim::finite::are_finite;
 use kolo_optim::{
     Kind, Layout, Optimizer, Scope, SpanGroups, SpanId, Turns, Update, find_in_state, state_is_finite,
@@ -15,7 +15,7 @@ use kolo_optim::{
 use kolo_reduction::state::{StateKind, StateName, StatePart, Visit};
 use kolo_reduction::{BLOCK, Error, Slice};
 use kolo_step::Step;
-use kolo_values::{DividedValues, FlatValues, LendableValues};
+use kolo_values::{DividedValues, FlatValues, LendableValues, Undo};
 
 /// Elements per optimizer call. A sum that is added when it is read is added one such piece at a time, just
 /// before the call: pieces are so short that adding one overlaps with stepping another. With 16,384 (64 KiB)
@@ -47,6 +47,8 @@ pub struct Weights {
     pub undo: Option<Undo>,
     /// This rank's part of the optimizer's state; `None` if it has all of it.
     pub(crate) share: Option<StateShare>,
+    /// The state in the memory of this host; `None` elsewhere, and before the workers have met.
+    pub(crate) host: Option<HostState>,
     /// Findings about values that are not finite.
     pub overflow: Overflow,
     /// True for each tensor that no shard of the last step used. Such a tensor, and its optimizer state,
@@ -84,6 +86,7 @@ impl Weights {
         };
         Weights {
             share,
+            host: None,
             overflow,
             unused: vec![false; layout.spans().len()],
             values,
@@ -324,7 +327,7 @@ impl Weights {
     /// Steps a slice. A tensor that no shard has used stays as it is, except for what a reduction still owes
     /// it from earlier steps. That is decided block by block, so that it does not depend on how the tensor
     /// was cut.
-    fn step_slice(&mut self, slice: &Slice, gradient: &[f32]) {
+    pub(super) fn step_slice(&mut self, slice: &Slice, gradient: &[f32]) {
         if !self.unused[slice.span.0] {
             return self.update(slice, gradient);
         }

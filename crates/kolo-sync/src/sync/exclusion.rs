@@ -124,6 +124,7 @@ impl Sharding {
             Sharding::Nothing => &OF_GRADIENTS[..0],
             Sharding::Optimizer => &OF_GRADIENTS[1..],
             Sharding::Gradients | Sharding::Parameters => OF_GRADIENTS,
+            Sharding::Host => OF_HOST,
         };
         let mut found = excludes.iter().filter(|(setting, _)| settings.contains(setting));
         found.next().map(|(setting, why)| Exclusion { setting: *setting, why })
@@ -143,6 +144,18 @@ const OF_GRADIENTS: &[(JobSetting, &str)] = &[
         OneOwner,
         "keeps each part of the optimizer's state on one worker, so a job cannot continue without one that dies",
     ),
+    (LocalStatistics, "gives all workers the same running statistics"),
+    (Servers, "has each worker add and step a part already"),
+];
+
+/// Settings that one copy of the state for all workers of a host excludes.
+const OF_HOST: &[(JobSetting, &str)] = &[
+    (RareSync, "needs steps of all shards that end with all of their updates"),
+    (
+        KeepingReduction,
+        "has no older copies of the state, to which a job with such a reduction goes back after a death",
+    ),
+    (Offload, "keeps one copy of the optimizer's state in memory that workers share"),
     (LocalStatistics, "gives all workers the same running statistics"),
     (Servers, "has each worker add and step a part already"),
 ];

@@ -2,6 +2,7 @@
 
 mod arena;
 mod buffer;
+mod host_file;
 mod lending;
 mod mapping;
 mod nontemporal;
@@ -11,6 +12,7 @@ mod segment;
 mod shared_file;
 
 pub use buffer::{Buffer, Memory};
+pub use host_file::{HostFile, HostPages};
 pub use lending::Lending;
 pub(crate) use mapping::Mapping;
 pub use nontemporal::copy_nontemporal;

@@ -24,6 +24,8 @@ pub(crate) enum Purpose {
     Inbox,
     /// Blocks of a pool.
     Blocks,
+    /// A job's values and the state of its optimizer.
+    State,
 }
 
 impl Purpose {
@@ -31,6 +33,7 @@ impl Purpose {
         match self {
             Purpose::Inbox => c"kolo-inbox",
             Purpose::Blocks => c"kolo-blocks",
+            Purpose::State => c"kolo-state",
         }
     }
 
@@ -98,6 +101,12 @@ impl SharedFile {
         self.0.as_raw_fd()
     }
 
+    /// Maps `len` bytes from `start` on, which is the beginning of a page.
+    pub(crate) fn map(&self, start: u64, len: usize) -> Result<Mapping, Error> {
+        let what = || format!("cannot map {len} bytes of shared memory");
+        Mapping::of(&self.0, start, len).map_err(|cause| Error::io(what(), cause.into()))
+    }
+
     /// Maps `len` bytes from `start` on of a file that the process `pid` has created and holds open as `fd`.
     pub(crate) fn map_of(
         pid: u32,
@@ -106,6 +115,24 @@ impl SharedFile {
         start: u64,
         len: usize,
     ) -> Result<Mapping, OpenError> {
+        let SharedFile(file) = Self::open(pid, fd, purpose, start, len)?;
+        Mapping::of(&file, start, len).map_err(|cause| match cause {
+            // A bad place is the peer's fault.
+            Errno::INVAL => {
+                OpenError::Foreign(format!("/proc/{pid}/fd/{fd} has no page that begins at {start}"))
+            }
+            cause => OpenError::Refused(cause),
+        })
+    }
+
+    /// Opens a file that the process `pid` holds open as `fd` and that has `len` bytes from `start` on.
+    pub(crate) fn open(
+        pid: u32,
+        fd: i32,
+        purpose: Purpose,
+        start: u64,
+        len: usize,
+    ) -> Result<SharedFile, OpenError> {
         let gone_or = |cause| match cause {
             Errno::NOENT | Errno::SRCH => OpenError::Gone,
             cause => OpenError::Refused(cause),
@@ -131,11 +158,7 @@ impl SharedFile {
             let problem = format!("{path} holds {} bytes where {start} + {len} are announced", stat.st_size);
             return Err(OpenError::Foreign(problem));
         }
-        Mapping::of(&file, start, len).map_err(|cause| match cause {
-            // A bad place is the peer's fault.
-            Errno::INVAL => OpenError::Foreign(format!("{path} has no page that begins at {start}")),
-            cause => OpenError::Refused(cause),
-        })
+        Ok(SharedFile(file))
     }
 }
 

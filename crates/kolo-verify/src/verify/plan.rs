@@ -2,7 +2,8 @@
 
 use kolo_comm::schedule::{ALGORITHMS, Algorithm, Operation, Problem};
 use kolo_comm::tree::{Contributions, share};
-use kolo_comm::{Rank, Topology, TransportKind};
+use kolo_comm::{Rank, SHM, Topology, TransportKind};
+use kolo_ddp::Sharding;
 use kolo_ddp::table::Value;
 use kolo_ddp::verify::trace::Start;
 use kolo_program::Failure;
@@ -157,11 +158,14 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
         let algorithm = axes.algorithm.clone();
         let plain = Run { workers, algorithm, ..alone.clone() };
         let in_turn = transports(axes).into_iter().rev().cycle();
-        runs.extend(axes.divisible.iter().zip(in_turn).map(|(state, transport)| Run {
-            transport: Some(transport),
-            divided: Some(state),
-            ..plain.clone()
-        }));
+        let of_state = |(state, transport): (&&'static str, String)| {
+            // One copy for all workers needs memory that they share.
+            let needs_memory = *state == Sharding::Host.name();
+            let transport = if needs_memory { SHM.name.to_string() } else { transport };
+            let run = Run { transport: Some(transport), divided: Some(state), ..plain.clone() };
+            run.transport.as_ref().is_some_and(|name| transports(axes).contains(name)).then_some(run)
+        };
+        runs.extend(axes.divisible.iter().zip(in_turn).filter_map(of_state));
         let transport = transports(axes).pop();
         let recomputed = Run { transport: transport.clone(), recomputed: true, ..plain.clone() };
         runs.extend(axes.recomputes.then_some(recomputed));
@@ -242,7 +246,7 @@ pub(super) fn keeps_tree(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    const STATES: [&str; 3] = ["optimizer", "gradients", "parameters"];
+    const STATES: [&str; 4] = ["optimizer", "gradients", "parameters", "host"];
 
     fn axes(workers: &[usize], full: bool) -> Axes {
         let (workers, caps) = (workers.into(), vec![25.0, 0.5]);

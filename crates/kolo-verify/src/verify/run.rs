@@ -104,8 +104,10 @@ impl VerifyJob {
         }
         if let Some(state) = run.divided {
             command.args(["--shard", state]);
-            // Of an even number of workers each divided parameter has one owner.
-            if state != "parameters" || run.workers % 2 == 1 {
+            // Of an even number of workers each divided parameter has one owner, and one copy for all workers
+            // needs none.
+            let has_one = state == "host" || state == "parameters" && run.workers.is_multiple_of(2);
+            if !has_one {
                 command.args(["--redundancy", "2"]);
             }
         }

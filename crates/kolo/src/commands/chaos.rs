@@ -30,8 +30,8 @@ use crate::options::seconds;
 /// ./my-trainer --its-options`. The seed decides the faults of a run. Pairs of seeds take turns: seeds 2 and
 /// 3 train on images in a folder, with two loading threads, a validation split, averaged weights and mixed
 /// images; seeds 4 and 5 divide the optimizer's state, 6 and 7 also gradients, 8 and 9 also parameters (no
-/// two owners of a part die at once). If a run fails, hangs, loses a step or ends in other weights, Kolo keeps its folder and exits with
-/// 1.
+/// two owners of a part die at once), and in 10 and 11 all workers have one copy. If a run fails, hangs, loses
+/// a step or ends in other weights, Kolo keeps its folder and exits with 1.
 #[derive(Args)]
 pub(crate) struct Chaos {
     /// Number of runs, each with its own seed
@@ -102,7 +102,9 @@ impl Chaos {
                 "{option} after `--`: kolo chaos sets this option itself; give --nproc and --servers before `--`"
             )));
         }
-        let divided = !is_own && check_job(&self.words)?.is_divided();
+        let job = if is_own { None } else { Some(check_job(&self.words)?) };
+        let divided = job.as_ref().is_some_and(Recipe::is_divided);
+        let shared = job.as_ref().is_some_and(Recipe::is_shared);
         if divided && self.nodes > 1 {
             return Err(Failure::input(
                 "--shard with --nodes 2 or more: all nodes are this machine here, so both owners of a part of the state may be on \
@@ -151,10 +153,14 @@ impl Chaos {
         if let Program::Train(options) = &program {
             let samples = additions(reads_text(options)).to_string();
             more.extend(with_own_samples(options, images.path())?.map(|program| (samples, program, divided)));
-            let states = Sharding::ALL.into_iter().skip(if divided { Sharding::ALL.len() } else { 1 });
+            let states =
+                Sharding::ALL.into_iter().skip(if divided || shared { Sharding::ALL.len() } else { 1 });
             more.extend(states.filter_map(|(state, _)| {
                 let program = with_divided_state(options, state, self.nodes, self.servers)?;
-                Some((format!("divided {state}"), program, true))
+                let is_divided = state != Sharding::Host.name();
+                let name =
+                    if is_divided { format!("divided {state}") } else { format!("one copy a {state}") };
+                Some((name, program, is_divided))
             }));
         }
         let Chaos { nodes, arbiter, nproc, servers, disk_mb: disk, cut_links, .. } = self;
@@ -188,7 +194,9 @@ fn arbiters() -> impl TypedValueParser<Value = &'static ArbiterKind> {
 /// Returns the configuration of a job. Refuses what `kolo train` refuses, and a job with stale
 /// synchronization, which does not promise the same bits.
 fn check_job(options: &[OsString]) -> Result<Recipe, Failure> {
-    let config = train::parse(options)?.configuration()?;
+    let train = train::parse(options)?;
+    let config = train.configuration()?;
+    train.check_shared_memory(&config)?;
     let sync = &config.sync.mode;
     match sync.traits().staleness_bound {
         Some(_) => Err(Failure::input(format!(
@@ -235,17 +243,21 @@ fn additions(reads_text: bool) -> &'static str {
     if reads_text { "own texts" } else { "own images" }
 }
 
-/// Divides the state of a job, so that each part has two owners. Returns `None`, and says why, if the job
-/// cannot have that.
+/// Divides the state of a job, so that each part has two owners, or lets workers share it. Returns `None`,
+/// and says why, if the job cannot have that.
 fn with_divided_state(options: &[OsString], state: &str, nodes: usize, servers: usize) -> Option<Program> {
     let mut options = options.to_vec();
-    options.extend(["--shard", state, "--redundancy", "2"].map(OsString::from));
+    options.extend(["--shard", state].map(OsString::from));
+    if state != Sharding::Host.name() {
+        options.extend(["--redundancy", "2"].map(OsString::from));
+    }
     // Of one division each optimizer's state is in a file.
     if state == Sharding::Optimizer.name() && !given(&options, "--offload") {
         options.extend(["--offload".into(), std::env::temp_dir().into_os_string()]);
     }
     let why = match check_job(&options) {
         Err(failure) => failure.to_string(),
+        Ok(config) if nodes > 1 && config.is_shared() => "it needs one node".into(),
         Ok(_) if nodes > 1 => "both owners of a part may be on the node that dies".into(),
         Ok(config) => match config.check_sharding_with_servers(servers) {
             Err(error) => error.to_string(),

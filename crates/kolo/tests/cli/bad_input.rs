@@ -89,6 +89,18 @@ fn wrong_words_are_named_with_their_remedy() {
             &["chaos", "--nodes", "2", "--", "--shard", "optimizer", "--redundancy", "2"],
             &["--shard with --nodes 2 or more", "leave one of them out"],
         ),
+        (
+            &["train", "--shard", "host", "--redundancy", "2"],
+            &["--redundancy 2: --shard host keeps state in memory that outlives each worker", "to 1"],
+        ),
+        (
+            &["train", "--shard", "host", "--transport", "tcp"],
+            &["--shard host with --transport tcp: it needs workers that share memory"],
+        ),
+        (
+            &["train", "--shard", "host", "--sync", "delayed:1"],
+            &["--shard host: it needs steps of all shards", "leave --sync at every-step"],
+        ),
         (&["train", "--accumulate", "0"], &["--accumulate 0", "at least 1"]),
         (&["train", "--steps", "0"], &["--steps 0", "at least 1"]),
         (&["train", "--checkpoint-steps", "0"], &["--checkpoint-steps 0", "at least 1"]),

@@ -320,6 +320,14 @@ fn divided_state_survives_its_workers() {
     assert!(words.contains("generation 3 "), "{words}");
 }
 
+/// All workers have one copy of the state: two are killed one after the other, and a third leaves.
+#[test]
+fn one_copy_of_the_state_survives_its_workers() {
+    let (end, words) =
+        disturbed(&RUN, "4", "shm", &["--shard", "host"], &[("KILL", 1), ("KILL", 2), ("TERM", 0)]);
+    assert_eq!(end, expected(), "{words}");
+}
+
 /// Both owners of a part are killed at once: the job ends with the cause, and starts nobody in their place.
 #[test]
 fn the_death_of_all_owners_of_a_part_is_the_last_word() {

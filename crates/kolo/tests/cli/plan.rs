@@ -45,7 +45,7 @@ fn memory_is_told_by_what_is_shared_out() {
     let args = ["plan", "memory", "--parameters", "7.5e9", "--workers", "64"];
     let told = succeed(Path::new("."), &args);
     let row = told.lines().last().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_eq!(row, "64 120.00 31.41 16.64 1.88", "{told}");
+    assert_eq!(row, "64 120.00 31.41 16.64 1.88 31.88", "{told}");
     let small = succeed(Path::new("."), &["plan", "memory", "--parameters", "1e6", "--workers", "1"]);
     assert!(small.contains("MB of each worker") && small.contains(" 16.00"), "{small}");
     // Names, parts and sums.

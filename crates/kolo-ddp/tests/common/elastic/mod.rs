@@ -81,9 +81,11 @@ fn config(script: &Script, reduction: Arc<dyn Reducer>) -> Config {
         ..Config::default()
     };
     let (sync, islands) = (script.sync.parse().unwrap(), script.islands);
-    let sharding = if script.owners == 0 { Sharding::Nothing } else { script.sharding };
+    let shared = script.sharding == Sharding::Host;
+    let sharding = if script.owners == 0 && !shared { Sharding::Nothing } else { script.sharding };
     // In half of the disturbed runs the optimizer's state is in a file.
-    let offload = script.generations.len().is_multiple_of(2).then(std::env::temp_dir);
+    let in_file = script.generations.len().is_multiple_of(2) && !shared;
+    let offload = in_file.then(std::env::temp_dir);
     let config = Config { sharding, redundancy: script.owners.max(1), offload, ..config };
     Config { loss_scaling, elastic: true, sync, islands, tune: script.tuned, ..config }
 }

@@ -30,7 +30,7 @@ pub struct Script {
     pub smoothed: bool,
     /// Owners of each part of the optimizer's state; 0 if each worker has all of it.
     pub owners: usize,
-    /// State that is divided, if there are `owners`.
+    /// State that is divided, if there are `owners`; or one copy of it for all workers of the host.
     pub sharding: Sharding,
     /// True if the algorithm that supports servers is used for everything.
     pub direct: bool,
@@ -172,6 +172,11 @@ impl Script {
     /// Divides the values besides.
     pub fn with_parameters(self) -> Script {
         Script { sharding: Sharding::Parameters, ..self }
+    }
+
+    /// Keeps one copy of the state in the memory of the host.
+    pub fn in_host_memory(self) -> Script {
+        Script { sharding: Sharding::Host, ..self }
     }
 
     pub fn tuned(self) -> Script {

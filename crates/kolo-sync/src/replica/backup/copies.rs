@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::newest::Held;
 use crate::replica::notes::JobState;
+use kolo_reduction::state::Held;
 use kolo_step::LastStep;
 
 /// Number of copies that a rank keeps. While it makes a new one, the one before it is the last valid one.

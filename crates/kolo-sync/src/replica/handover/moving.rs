@@ -72,7 +72,7 @@ impl Core {
     }
 
     /// Restores everything but the parts to their state before a step of which no part has been changed.
-    fn discard(&mut self, ending: Ending) -> Result<(), Error> {
+    pub(in crate::replica) fn discard(&mut self, ending: Ending) -> Result<(), Error> {
         self.scaler.take_over(ending.scale);
         self.transforms.take_back()
     }

@@ -2,6 +2,7 @@
 
 use kolo::Failure;
 use kolo_burn_train::check_metric;
+use kolo_comm::SHM;
 use kolo_comm::env::is_worker;
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::schedule::words::counted;
@@ -28,6 +29,7 @@ impl Train {
         }
         kolo_burn_train::device(config, 0)?;
         self.check_tune(config)?;
+        self.check_shared_memory(config)?;
         if let Some(file) = config.init.as_ref().filter(|_| self.resume.is_none() && self.earlier().is_none())
         {
             WeightsFile::read(file)?;
@@ -59,6 +61,16 @@ impl Train {
         match images.tokenizer().filter(|_| self.begins()) {
             Some(tokenizer) => Ok(check_tokenizer_of_init(config, tokenizer)?),
             None => Ok(()),
+        }
+    }
+
+    /// Refuses a transport that shares no memory for workers with one copy of the state.
+    pub(in crate::commands) fn check_shared_memory(&self, config: &Recipe) -> Result<(), Failure> {
+        match self.communication.asked().0.as_deref() {
+            Some(transport) if config.is_shared() && transport != SHM.name => Err(Failure::input(format!(
+                "--shard host with --transport {transport}: it needs workers that share memory; leave out one of the two"
+            ))),
+            _ => Ok(()),
         }
     }
 

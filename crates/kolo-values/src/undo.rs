@@ -58,7 +58,7 @@ impl Undo {
     }
 
     /// Runs `update` on the elements of a slice that are not updated yet; `values` are those of its tensor.
-    pub(crate) fn update(
+    pub fn update(
         &mut self,
         slice: &Slice,
         values: &mut [f32],
@@ -105,24 +105,24 @@ impl Undo {
     }
 
     /// Ends the step: all of its updates are applied.
-    pub(crate) fn commit(&mut self) {
+    pub fn commit(&mut self) {
         self.states.fill(State::Old);
     }
 
     /// Returns true if some blocks have been rolled back: then the optimizer's state is newer than the
     /// values.
-    pub(crate) fn is_halfway(&self) -> bool {
+    pub fn is_halfway(&self) -> bool {
         self.states.contains(&State::Reverted)
     }
 
     /// Returns what another rank needs besides the values to repeat the step: a 1 for each block that has
     /// been rolled back, and the blocks' new values.
-    pub(crate) fn reverted(&mut self) -> (Vec<u8>, &mut [f32]) {
+    pub fn reverted(&mut self) -> (Vec<u8>, &mut [f32]) {
         (self.states.iter().map(|state| u8::from(*state == State::Reverted)).collect(), &mut self.other)
     }
 
     /// Takes over another rank's block states.
-    pub(crate) fn take_over(&mut self, reverted: &[u8]) {
+    pub fn take_over(&mut self, reverted: &[u8]) {
         let state = |reverted: &u8| if *reverted == 1 { State::Reverted } else { State::Old };
         self.states = reverted.iter().map(state).collect();
     }

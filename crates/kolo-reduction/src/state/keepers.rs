@@ -1,7 +1,7 @@
 //! Copies of each worker's private state, which it sends to the next workers in the ring.
 
+use super::redistribute::Holdings;
 use kolo_comm::Rank;
-use kolo_reduction::state::Holdings;
 
 /// Number of further ranks that hold a worker's private state. It is two, because a rank's death is seldom
 /// noticed before its neighbor's where both have one cause, and a lost copy is replaced only when the next
@@ -32,7 +32,7 @@ pub fn kept(workers: &[Rank], keepers: &[Rank], have: &[Holdings]) -> Vec<Holdin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kolo_reduction::state::{StateKind, StateName};
+    use crate::state::{StateKind, StateName};
 
     #[test]
     fn each_worker_has_a_keeper_that_stays() {

@@ -1,6 +1,7 @@
 //! The newest copy of which every shard survives; a new group goes back to it.
 
-use kolo_reduction::state::{Holdings, StateKind};
+use super::part::StateKind;
+use super::redistribute::Holdings;
 use serde::{Deserialize, Serialize};
 
 /// A rank's holdings of a copy: the copy's step, and the shards that the rank holds.
@@ -9,7 +10,7 @@ pub struct Held {
     /// Number of steps after which the copy was made.
     pub steps: u64,
     /// Shards whose state it has.
-    pub(crate) shards: Vec<usize>,
+    pub shards: Vec<usize>,
     /// Arrays that it has.
     pub arrays: Holdings,
 }
@@ -34,7 +35,7 @@ pub fn newest(held: &[Vec<Held>], shards: usize, len: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kolo_reduction::state::StateName;
+    use crate::state::StateName;
 
     #[test]
     fn the_newest_copy_counts_of_which_every_shard_is_left() {
