@@ -108,6 +108,25 @@ pub fn checkpoint(run: &RunFolder, which: Which) -> Result<PathBuf, WeightsError
     Ok(found.path)
 }
 
+/// Returns the path of the weights with which a run in `folder` begins, of a file or a run folder at `path`. Of
+/// a run folder they are its newest, or those with which the run in `folder` has begun: meanwhile the other run
+/// may have written further ones.
+///
+/// # Errors
+///
+/// The run folder has no checkpoint.
+pub fn initial_weights(path: PathBuf, folder: Option<&RunFolder>) -> Result<PathBuf, WeightsError> {
+    let run = RunFolder::at(path);
+    if !run.is_run() {
+        return Ok(run.path().into());
+    }
+    let begun = folder.and_then(|folder| folder.config().ok()?.init);
+    match begun.filter(|weights| weights.starts_with(run.path())) {
+        Some(weights) => Ok(weights),
+        None => checkpoint(&run, Which::Newest),
+    }
+}
+
 fn of_step(run: &RunFolder, step: u64) -> Result<PathBuf, WeightsError> {
     let folder = run.checkpoints();
     let found: Vec<u64> = checkpoint::list(&folder)?.into_iter().map(|(step, _)| step).collect();

@@ -18,7 +18,7 @@ mod tokenizer;
 
 pub use description::Description;
 pub use error::WeightsError;
-pub use export::{Exported, Which, checkpoint, export};
+pub use export::{Exported, Which, checkpoint, export, initial_weights};
 pub use format::{NamedTensor, Stored, WeightFormat};
 pub use formats::{FORMATS, TORCHVISION_MODELS, find, is_transformers, torchvision_name, weights_in};
 pub use kolo_burn::with_values;

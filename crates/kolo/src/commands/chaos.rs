@@ -157,10 +157,7 @@ impl Chaos {
                 Sharding::ALL.into_iter().skip(if divided || shared { Sharding::ALL.len() } else { 1 });
             more.extend(states.filter_map(|(state, _)| {
                 let program = with_divided_state(options, state, self.nodes, self.servers)?;
-                let is_divided = state != Sharding::Host.name();
-                let name =
-                    if is_divided { format!("divided {state}") } else { format!("one copy a {state}") };
-                Some((name, program, is_divided))
+                Some((format!("--shard {state}"), program, state != Sharding::Host.name()))
             }));
         }
         let Chaos { nodes, arbiter, nproc, servers, disk_mb: disk, cut_links, .. } = self;

@@ -150,7 +150,7 @@ mod tests {
         let script = script(Shell::Bash, Cli::command()).unwrap();
         for (words, offered) in [
             (&["tr"][..], "train\n"),
-            (&["train", "--shard", ""], "nothing\noptimizer\ngradients\nparameters\n"),
+            (&["train", "--shard", ""], "nothing\noptimizer\ngradients\nparameters\nhost\n"),
             (&["train", "--optimizer", "ad"], "adam\nadamw\n"),
             (&["train", "--sync", "di"], "diloco\n"),
             (&["train", "--data", "cs"], "csv:\n"),

@@ -67,12 +67,13 @@ fn memory_is_told_by_what_is_shared_out() {
         rows.as_array().unwrap().iter().map(row).collect()
     };
     let million = rows(&["--parameters", "1e6"]);
-    let expected = [("nothing", 16e6), ("optimizer", 10e6), ("gradients", 7e6), ("parameters", 4e6)];
+    let expected =
+        [("nothing", 16e6), ("optimizer", 10e6), ("gradients", 7e6), ("parameters", 4e6), ("host", 8e6)];
     assert_eq!(bytes(&million), expected.map(|(name, bytes)| (name.to_owned(), bytes)));
     assert_eq!((&million[3]["volume_elements"], &million[2]["bucket_bytes"]), (&3e6.into(), &4e6.into()));
     // Two of four workers hold each part, so each holds half.
     let twice = bytes(&rows(&["--parameters", "1e6", "--redundancy", "2"]));
-    let expected = [("nothing", 16e6), ("optimizer", 12e6), ("gradients", 10e6)];
+    let expected = [("nothing", 16e6), ("optimizer", 12e6), ("gradients", 10e6), ("parameters", 8e6)];
     assert_eq!(twice, expected.map(|(name, bytes)| (name.to_owned(), bytes)));
     let small = bytes(&rows(&["--model", "gpt2:small", "--vocabulary", "50257"]));
     assert_eq!(small[0].1, 16.0 * 124_439_808.0);

@@ -1,14 +1,12 @@
 //! The configuration that the options of `kolo train` make, alone or over a file, and its fit to the workers.
 
-use std::path::PathBuf;
-
 use kolo::Failure;
 use kolo_comm::env;
 use kolo_comm::schedule::words::counted;
 use kolo_data as data;
 use kolo_models as models;
 use kolo_recipe::{Recipe, RunFolder};
-use kolo_weights::{Which, checkpoint};
+use kolo_weights::initial_weights;
 
 use super::command::made_folder;
 use super::options::Train;
@@ -160,7 +158,7 @@ impl Train {
             config.offload = config.offload.map(|folder| std::path::absolute(&folder).unwrap_or(folder));
             config.input.tokenizer = config.input.tokenizer.map(data::Tokenizer::absolute);
             let folder = made_folder().or(self.earlier());
-            config.init = config.init.map(|path| weights_at(path, folder.as_ref())).transpose()?;
+            config.init = config.init.map(|path| initial_weights(path, folder.as_ref())).transpose()?;
             if let Some(folder) = &folder {
                 folder.check_has_tokenizer()?;
                 folder.set_tokenizer(&mut config);
@@ -211,20 +209,6 @@ impl Train {
             false => config.nproc = workers,
         }
         Ok(config.check_shares()?)
-    }
-}
-
-/// Returns the path of the weights of `--init`. Of a run folder they are its newest, or those with which the
-/// run in `folder` has begun: meanwhile the other run may have written further ones.
-fn weights_at(path: PathBuf, folder: Option<&RunFolder>) -> Result<PathBuf, Failure> {
-    let run = RunFolder::at(path);
-    if !run.is_run() {
-        return Ok(run.path().into());
-    }
-    let begun = folder.and_then(|folder| folder.config().ok()?.init);
-    match begun.filter(|weights| weights.starts_with(run.path())) {
-        Some(weights) => Ok(weights),
-        None => Ok(checkpoint(&run, Which::Newest)?),
     }
 }
 
