@@ -37,11 +37,11 @@ pub(crate) fn write_tensors(folder: &Path, name: &str, pieces: &[Piece<'_>]) -> 
     Ok(FileEntry { name: name.into(), bytes, sha256: hex(&hash.finalize()), tensors })
 }
 
-/// Returns the bytes before the values, and the tensors in the order of the file: by descending alignment of
-/// their type, then by name.
-fn header<'a, 'b>(
-    pieces: &'a [Piece<'b>],
-) -> Result<(Vec<u8>, Vec<&'a Piece<'b>>), Box<dyn std::error::Error>> {
+/// Bytes before the values, and the tensors in the order of the file.
+type Header<'a, 'b> = (Vec<u8>, Vec<&'a Piece<'b>>);
+
+/// Returns the header of these tensors. Their order is by descending alignment of their type, then by name.
+fn header<'a, 'b>(pieces: &'a [Piece<'b>]) -> Result<Header<'a, 'b>, Box<dyn std::error::Error>> {
     let mut order: Vec<(String, &Piece<'_>)> =
         pieces.iter().map(|piece| (piece.entry.key(), piece)).collect();
     order.sort_by(|(a, first), (b, second)| second.dtype().cmp(&first.dtype()).then(a.cmp(b)));

@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn only_members_that_are_left_behind_are_ended() {
-        let memory = HostMemory::create(vec![0..3], 0).unwrap();
+        let memory = HostMemory::create(vec![0..1, 1..3], 0).unwrap();
         let sleeper = || Command::new("sleep").arg("100").stdin(Stdio::null()).spawn().unwrap();
         let (mut stays, mut goes, mut other) = (sleeper(), sleeper(), sleeper());
         let of = |pid| Member { pid, began: began(pid).unwrap() };

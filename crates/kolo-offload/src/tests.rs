@@ -193,7 +193,10 @@ fn without_room_for_more_a_worker_that_has_begun_goes_on_in_memory() {
     let mut values = vec![0.5; layout.len()];
     train(&mut offloaded, &layout, &mut values, 0..1);
     let space = offloaded.space(TOO_MUCH).unwrap();
-    assert_eq!(space.warning, Some(format!("{failure}; until this worker ends, that state is in memory")));
+    // Other programs write to that disk.
+    let but_numbers = |text: String| text.replace(|c: char| c.is_ascii_digit(), "");
+    let expected = format!("{failure}; until this worker ends, that state is in memory");
+    assert_eq!(space.warning.map(but_numbers), Some(but_numbers(expected)));
     let mut all = [1.0f32; 3];
     space.file.read(TOO_MUCH - 12, &mut all).unwrap();
     assert_eq!(all, [0.0; 3]);

@@ -1,5 +1,6 @@
 //! Values that are divided among the ranks: the core's calls around a step that changes them.
 
+use std::iter::once;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -60,7 +61,7 @@ impl Core {
     pub(super) fn common_runs(&self) -> Vec<Range<usize>> {
         match self.config.sharding {
             Sharding::Parameters => common_runs(&self.weights.layout),
-            _ => vec![0..self.weights.layout.len()],
+            _ => once(0..self.weights.layout.len()).collect(),
         }
     }
 
@@ -78,7 +79,7 @@ impl Core {
     pub fn held_values(&self) -> Vec<Range<usize>> {
         match self.weights.values.are_parts() {
             true => self.weights.held_runs(),
-            false => vec![0..self.weights.layout.len()],
+            false => once(0..self.weights.layout.len()).collect(),
         }
     }
 
@@ -137,7 +138,7 @@ impl Weights {
     /// Runs of flat memory whose values this rank holds where values are divided.
     fn held_runs(&self) -> Vec<Range<usize>> {
         let of_share = |share: &StateShare| held_runs(&self.layout, share.owners(), share.rank());
-        self.share.as_ref().map_or_else(|| vec![0..self.layout.len()], of_share)
+        self.share.as_ref().map_or_else(|| once(0..self.layout.len()).collect(), of_share)
     }
 
     /// Stops sharing divided values with the ranks of the last group.

@@ -312,7 +312,7 @@ mod tests {
     }
 
     /// Algorithms that add whole subtrees are left out with most numbers of shards, so a small job is
-    /// verified by 21 runs where there were 18 without them.
+    /// verified by 22 runs where there were 19 without them.
     #[test]
     fn the_default_selection_stays_short() {
         let axes = Axes {
@@ -321,7 +321,7 @@ mod tests {
             divisible: STATES.into(),
             ..axes(&[2, 3], false)
         };
-        for (shards, count) in [(2, 21), (4, 21), (6, 21), (8, 21), (5, 18)] {
+        for (shards, count) in [(2, 22), (4, 22), (6, 22), (8, 22), (5, 19)] {
             let start = start(shards);
             let made = plan(&axes).unwrap().iter().filter(|run| obstacle(run, &start).is_none()).count();
             assert_eq!(made, count, "{shards} shards");
@@ -330,7 +330,7 @@ mod tests {
         let documented =
             Axes { extent: Extent::Full, caps: vec![25.0, 0.5], workers: vec![2, 3, 5, 8, 9], ..axes };
         let documented = plan(&documented).unwrap();
-        assert_eq!(documented.iter().filter(|run| obstacle(run, &start(8)).is_none()).count(), 98);
+        assert_eq!(documented.iter().filter(|run| obstacle(run, &start(8)).is_none()).count(), 99);
     }
 
     #[test]
@@ -363,7 +363,8 @@ mod tests {
     #[test]
     fn one_run_of_a_job_that_can_recomputes_activations_and_one_has_its_state_in_a_file() {
         let axes = |extent| Axes { extent, ..axes(&[2, 3], false) };
-        let with: [(fn(Axes) -> Axes, fn(&Run) -> bool); 2] = [
+        type Switch = (fn(Axes) -> Axes, fn(&Run) -> bool);
+        let with: [Switch; 2] = [
             (|axes| Axes { recomputes: true, ..axes }, |run| run.recomputed),
             (|axes| Axes { offloads: true, ..axes }, |run| run.offloaded),
         ];
