@@ -36,7 +36,7 @@ pub enum Error {
     },
     /// A parameter that is to be divided among the ranks is not what layers get.
     #[error(
-        "parameter `{parameter}` has a reparameterization, so it cannot be gathered where it is used; freeze it, or          take sharding `gradients` in place of `parameters`"
+        "parameter `{parameter}` has a reparameterization, so it cannot be gathered where it is used; freeze it, or take sharding `gradients` in place of `parameters`"
     )]
     Reparameterized {
         /// Path in the model.

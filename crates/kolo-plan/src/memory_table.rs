@@ -66,8 +66,7 @@ impl Training {
         let owners = (workers as f64 / self.redundancy as f64).max(1.0);
         let entry = |sharding: &Sharding| {
             let memory = self.footprint.per_worker(self.parameters, owners, *sharding);
-            let is_in_file = self.offload && *sharding != Sharding::Host;
-            let memory = if is_in_file { self.footprint.offloaded(memory) } else { memory };
+            let memory = if self.offload { self.footprint.offloaded(memory) } else { memory };
             Entry {
                 sharding: sharding.name(),
                 bytes: memory.total(),
@@ -85,9 +84,11 @@ impl Training {
         Row { workers, by_sharding: self.shardings().map(entry).collect() }
     }
 
-    /// Returns the kinds of sharding that `kolo train` permits with this redundancy.
+    /// Returns the kinds of sharding that `kolo train` permits with this redundancy and this place of the state.
     fn shardings(&self) -> impl Iterator<Item = &'static Sharding> {
-        SHARDINGS.iter().filter(|sharding| self.redundancy == 1 || **sharding != Sharding::Host)
+        SHARDINGS
+            .iter()
+            .filter(|sharding| self.redundancy == 1 && !self.offload || **sharding != Sharding::Host)
     }
 
     /// Returns rows as a table for people.

@@ -92,7 +92,8 @@ impl Recipe {
         if self.redundancy > 1 && !self.is_divided() {
             let add = match &*self.divisible() {
                 [] => String::new(),
-                names => format!("add {SHARD} {}, or ", names.join(" or ")),
+                [only] => format!("add {SHARD} {only}, or "),
+                [others @ .., last] => format!("add {SHARD} {} or {last}, or ", others.join(", ")),
             };
             let problem = format!("without {SHARD} each worker holds all of the state; {add}set it to 1");
             return Err(Error::setting("--redundancy", self.redundancy, problem));

@@ -223,7 +223,7 @@ fn what_cannot_be_is_told_with_its_value() {
         ("redundancy = 0", "--redundancy 0: it must be at least 1"),
         (
             "redundancy = 2",
-            "--redundancy 2: without --shard each worker holds all of the state; add --shard optimizer or gradients or parameters",
+            "--redundancy 2: without --shard each worker holds all of the state; add --shard optimizer, gradients or parameters",
         ),
         ("redundancy = 2\n[sync]\nmode = \"delayed:1\"", "holds all of the state; set it to 1"),
         (

@@ -57,7 +57,7 @@ fn wrong_words_are_named_with_their_remedy() {
         (
             &["train", "--redundancy", "2"],
             &[
-                "--redundancy 2: without --shard each worker holds all of the state; add --shard optimizer or gradients",
+                "--redundancy 2: without --shard each worker holds all of the state; add --shard optimizer, gradients",
             ],
         ),
         (

@@ -14,7 +14,7 @@ use super::numbers::model_size;
 /// Activations come on top. They depend on the batch, so measure them: `kolo train` writes peak_rss_bytes.
 #[derive(Args)]
 pub(crate) struct Memory {
-    /// Parameters of the model
+    /// Parameters of the model; or give --model
     #[arg(long, value_name = "NUMBER", value_parser = model_size, required_unless_present = "model")]
     parameters: Option<f64>,
     /// Language model of `kolo train --model`, as gpt2:small, with its vectors of --vocabulary tokens

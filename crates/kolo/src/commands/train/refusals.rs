@@ -113,7 +113,7 @@ pub(super) fn surprises(config: &Recipe, samples: usize) -> Vec<String> {
     let redundancy = config.redundancy;
     if config.is_divided() && redundancy > 1 && workers <= redundancy {
         found.push(format!(
-            "--redundancy {redundancy}: each of {} holds all of the state, so --shard saves no memory; \
+            "--redundancy {redundancy} with {}: each holds all of the state, so --shard saves no memory; \
              give --nproc {} or more",
             counted(workers, "worker"),
             redundancy + 1
