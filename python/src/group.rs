@@ -297,8 +297,8 @@ impl NativeGroup {
         self.process != std::process::id()
     }
 
-    /// Takes the group out to close it. A forked process leaves it alone, and its lock, which a thread may have held
-    /// at the fork.
+    /// Takes the group out to close it. A forked process leaves it alone, and its lock, which a thread may
+    /// have held at the fork.
     fn take(&self) -> Option<Open> {
         if self.is_forked() { None } else { self.open.lock().take() }
     }

@@ -110,8 +110,8 @@ impl Handle {
     }
 }
 
-/// Returns the value of a future of torch that is over and has (value, exception), or raises its exception. No frame of
-/// Python is on the way, so the text that torch makes of the exception has no trace.
+/// Returns the value of a future of torch that is over and has (value, exception), or raises its exception.
+/// No frame of Python is on the way, so the text that torch makes of the exception has no trace.
 #[pyfunction]
 pub fn settle<'py>(future: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let (value, error): (Bound<'py, PyAny>, Bound<'py, PyAny>) = future.call_method0("value")?.extract()?;

@@ -56,7 +56,8 @@ pub enum CoordinatorEvent {
         /// Number of members that have waited.
         present: usize,
     },
-    /// All members that held the job's state have died. Those that wait have got an error, and so would others.
+    /// All members that held the job's state have died. Those that wait have got an error, and so would
+    /// others.
     StateLost,
     /// This coordinator does not belong to the job, or no longer does; its members cannot go on.
     Detached {

@@ -7,7 +7,8 @@
 //! | running | | with the last worker, or the first failure |
 //! | failing | at the first failure | after [`FAILING`] (for error files), or with the last worker |
 //! | leaving | when a worker has ended as it was asked to | after the grace, a failure or the last worker |
-//! | terminating | with SIGTERM to all, or the launcher's signal | after the grace, or with the last worker; later while one saves |
+//! | terminating | with SIGTERM to all, or the launcher's signal | after the grace, or with the last
+//! worker; later while one saves |
 //! | killing | with SIGKILL to all | after [`KILLING`], or with the last worker |
 //!
 //! With the default grace, a job that is not elastic ends less than three seconds after its first failure if

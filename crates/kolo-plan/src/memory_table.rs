@@ -36,7 +36,7 @@ pub struct Entry {
     pub sharding: &'static str,
     /// Sum of `parts`.
     pub bytes: f64,
-    /// What is in memory.
+    /// Memory of each part.
     pub parts: Parts,
     /// Bytes of buckets on their way, on top.
     pub bucket_bytes: f64,
@@ -84,7 +84,8 @@ impl Training {
         Row { workers, by_sharding: self.shardings().map(entry).collect() }
     }
 
-    /// Returns the kinds of sharding that `kolo train` permits with this redundancy and this place of the state.
+    /// Returns the kinds of sharding that `kolo train` permits with this redundancy and this place of the
+    /// state.
     fn shardings(&self) -> impl Iterator<Item = &'static Sharding> {
         SHARDINGS
             .iter()

@@ -66,7 +66,8 @@ pub struct Start {
     /// True if each worker holds a part of the optimizer's state only.
     #[serde(default)]
     pub sharded: bool,
-    /// True if the steps are not those of Kolo's replicas, but of torch: they have neither servers nor tuning.
+    /// True if the steps are not those of Kolo's replicas, but of torch: they have neither servers nor
+    /// tuning.
     #[serde(default)]
     pub foreign: bool,
     /// True if steps can be tuned ([`TUNE`]).

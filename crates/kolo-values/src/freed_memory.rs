@@ -1,8 +1,8 @@
 //! Memory that has been freed, which an allocator may keep.
 
 /// Gives freed memory back to the operating system. An allocator keeps the memory of most tensors for later
-/// ones, so without this a worker that gives up a model stays as large as if it still had it. Does nothing with
-/// other allocators than that of the GNU C library.
+/// ones, so without this a worker that gives up a model stays as large as if it still had it. Does nothing
+/// with other allocators than that of the GNU C library.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
     {

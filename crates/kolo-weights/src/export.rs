@@ -108,9 +108,9 @@ pub fn checkpoint(run: &RunFolder, which: Which) -> Result<PathBuf, WeightsError
     Ok(found.path)
 }
 
-/// Returns the path of the weights with which a run in `folder` begins, of a file or a run folder at `path`. Of
-/// a run folder they are its newest, or those with which the run in `folder` has begun: meanwhile the other run
-/// may have written further ones.
+/// Returns the path of the weights with which a run in `folder` begins, of a file or a run folder at
+/// `path`. Of a run folder they are its newest, or those with which the run in `folder` has begun:
+/// meanwhile the other run may have written further ones.
 ///
 /// # Errors
 ///

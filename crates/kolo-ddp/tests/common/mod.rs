@@ -30,7 +30,8 @@ pub fn noise(seed: usize, index: usize) -> f32 {
     ((seed * 7_919 + index * 104_729 + 13) as f32 * 0.37).sin()
 }
 
-/// The first elements of [`noise`] with a seed below 64, which are computed once: many ranks use the same ones.
+/// The first elements of [`noise`] with a seed below 64, which are computed once: many ranks use the same
+/// ones.
 pub fn noises(seed: usize) -> &'static [f32] {
     static ALL: [OnceLock<Vec<f32>>; 64] = [const { OnceLock::new() }; 64];
     ALL[seed].get_or_init(|| (0..80_000).map(|index| noise(seed, index)).collect())

@@ -1,5 +1,5 @@
-//! One copy of the state for all workers of a host: the bits of the plain run, also after deaths in the middle
-//! of an update.
+//! One copy of the state for all workers of a host: the bits of the plain run, also after deaths in the
+//! middle of an update.
 
 use std::sync::{Arc, Barrier};
 

@@ -20,8 +20,8 @@ const MEMBER: &str = "KOLO_TEST_ELASTIC";
 /// With `wait`, the workers wait for the note `go` instead. With `stay`, no worker is replaced, and the last
 /// rank stands still at the end. With `late`, the replacement never arrives, and fails at the end. With
 /// `leave`, the others wait for the note `go` before they form a group with the replacement, which arrives
-/// when they are two, and they leave when SIGTERM has asked them to. With `orphan`, the three workers fail one
-/// after another, each when those before it have been replaced.
+/// when they are two, and they leave when SIGTERM has asked them to. With `orphan`, the three workers fail
+/// one after another, each when those before it have been replaced.
 pub fn work_if_asked() {
     let Ok(task) = std::env::var(MEMBER) else { return };
     let folder = std::env::var("DIR").unwrap();

@@ -30,8 +30,8 @@ use crate::options::seconds;
 /// ./my-trainer --its-options`. The seed decides the faults of a run. Pairs of seeds take turns: seeds 2 and
 /// 3 train on images in a folder, with two loading threads, a validation split, averaged weights and mixed
 /// images; seeds 4 and 5 divide the optimizer's state, 6 and 7 also gradients, 8 and 9 also parameters (no
-/// two owners of a part die at once), and in 10 and 11 all workers have one copy. If a run fails, hangs, loses
-/// a step or ends in other weights, Kolo keeps its folder and exits with 1.
+/// two owners of a part die at once), and in 10 and 11 all workers have one copy. If a run fails, hangs,
+/// loses a step or ends in other weights, Kolo keeps its folder and exits with 1.
 #[derive(Args)]
 pub(crate) struct Chaos {
     /// Number of runs, each with its own seed

@@ -9,8 +9,8 @@ use kolo_testing::{alive, selected, send, wait_until};
 
 use super::program::{start, succeed, summary, workers};
 
-/// A network whose steps take a few milliseconds, with shards that four workers share unevenly. Rank 0 sleeps,
-/// so that training takes time for faults but not of a processor.
+/// A network whose steps take a few milliseconds, with shards that four workers share unevenly. Rank 0
+/// sleeps, so that training takes time for faults but not of a processor.
 pub const RUN: [&str; 13] = [
     "train",
     "--model",

@@ -44,7 +44,8 @@ pub(crate) struct Train {
     #[arg(long)]
     pub(in crate::commands) out: Option<PathBuf>,
     /// Continue the run in this folder from its newest good checkpoint. --epochs, or --steps if the run has
-    /// that limit, makes it longer; --epochs stretches a schedule that falls to 0. --offload gives another folder
+    /// that limit, makes it longer; --epochs stretches a schedule that falls to 0. --offload gives another
+    /// folder
     #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = fixed_settings(), conflicts_with_all = ["out", "config_file", "set"], group = "continued")]
     pub(in crate::commands) resume: Option<PathBuf>,
     /// Continue the run in the folder of --out from its newest good checkpoint, or start it if there is
