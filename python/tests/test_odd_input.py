@@ -1,5 +1,5 @@
-"""What torch's users pass by mistake, and values at the ends of their types: one sentence that names operation and rank, and
-Gloo's results value for value. Skips without torch."""
+"""Tensors and numbers that torch's users pass by mistake get one sentence with operation and rank; values at the
+ends of their types get Gloo's results. Skips without torch."""
 
 import math
 import os

@@ -7,8 +7,8 @@
 //! version of the values that it needs. A rank asks for the next version only when a step is over, for which
 //! it needs all ranks, so no rank needs an old one any more.
 //!
-//! Where each part has several owners, a rank asks one on its own host if there is one. When ranks die, leave
-//! or join, [`handover`] decides which ranks' parts count, and who sends what to whom.
+//! A rank asks one of a part's owners, on its own host if there is one. When ranks die, leave or join,
+//! [`handover`] decides which ranks' parts count, and who sends what to whom.
 //!
 //! The ranks compare the tensors that all of them have by [`fingerprints`] ([`drift`]).
 

@@ -113,7 +113,7 @@ class Trace:
         except FileExistsError:
             raise InvalidCall(f"{_PLACE}: {self._requests.file} exists; every run, and every model of it, needs a file of its own "
                               "(KOLO_VERIFY_FILE), so kolo verify takes programs with one model") from None
-        # kolo verify leaves out its runs with summation servers and with tuned steps, which a job of torch has not.
+        # kolo verify leaves out runs with summation servers and tuned steps, which a job of torch has not.
         self._write({"world_size": size, "shards": self._shards, "foreign": True, "transport": transport, "tensors": tensors})
 
     def end(self, loss, samples):
