@@ -1,8 +1,9 @@
 //! candle through the whole trainer: run folder, metrics, resume, the values of candle's optimizer, errors.
 
 mod common;
+#[path = "../../crates/kolo-train/tests/flat_arrays/whole_runs.rs"]
+mod whole_runs;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
@@ -12,15 +13,11 @@ use kolo_candle::{
 };
 use kolo_comm::{Group, threads};
 use kolo_data::{AugmentKey, DataError, DataSet, Mixing, Part};
-use kolo_ddp::table::Choice;
-use kolo_recipe::OptimizerChoice;
-use kolo_train::{
-    BatchNormalization, Error, Job, LearningRateSchedule, Membership, Metric, Pass, Recipe, RunFolder,
-    Summary, Trained,
-};
+use kolo_train::{BatchNormalization, Error, Job, Membership, Metric, Pass, Recipe, Trained};
 
 use common::mlp::{INPUTS, Mlp, all, largest_difference};
 use common::noise;
+use whole_runs::recipe;
 
 const CLASSES: usize = 3;
 
@@ -66,13 +63,6 @@ fn loss(model: &Mlp, rows: &Rows, pass: &Pass<'_>, dropped: f64) -> candle_core:
     cross_entropy(&model.out.forward(&hidden)?, &labels, pass)
 }
 
-/// Five epochs of four steps, of which the last is short.
-fn recipe() -> Recipe {
-    let mut recipe = Recipe { epochs: 5, shards: 4, batch_size: 2, ..Recipe::default() };
-    (recipe.rate.lr, recipe.rate.warmup_steps) = (0.1, 4);
-    recipe
-}
-
 fn train(job: Job, group: Group, dropped: f64) -> Result<Trained<CandleModel<Mlp>>, Error> {
     let model = CandleModel::build(&VarMap::new(), Mlp::new).unwrap();
     let trainer = Trainer::of(job, Arc::new(Points), move |model: &CandleModel<Mlp>, rows, pass| {
@@ -85,41 +75,16 @@ fn train(job: Job, group: Group, dropped: f64) -> Result<Trained<CandleModel<Mlp
     trainer.train_as(Membership::Fixed(group), model)
 }
 
-fn run(recipe: Recipe, folder: &Path, resume: bool) -> Summary {
-    let job = Job { folder: Some(RunFolder::at(folder.into())), resume, ..Job::new(recipe) };
-    train(job, Group::alone(), 0.25).unwrap().summary.unwrap()
-}
-
 #[test]
 fn any_number_of_workers_ends_in_the_same_weights_and_scores() {
-    let folder = tempfile::tempdir().unwrap();
-    let whole = run(recipe(), folder.path(), false);
+    let whole = whole_runs::on_any_number_of_workers(|job, group| train(job, group, 0.25).unwrap().summary);
     assert_eq!((whole.steps, whole.parameters), (20, 16 * (INPUTS + 1) + 3 * 17));
-    let lines = |file: &str| std::fs::read_to_string(folder.path().join(file)).unwrap().lines().count();
-    assert_eq!((lines("steps.jsonl"), lines("metrics.csv")), (20, 1 + 5));
     assert!(whole.scores.get("accuracy").unwrap() > 0.5, "{whole:?}");
-    for world in [2, 3] {
-        let folder = tempfile::tempdir().unwrap();
-        let summaries = threads::spawn(world, |group| {
-            let folder = Some(RunFolder::at(folder.path().into()));
-            train(Job { folder, ..Job::new(recipe()) }, group, 0.25).unwrap().summary
-        });
-        let summaries: Vec<Summary> = summaries.unwrap().into_iter().flatten().collect();
-        assert_eq!(summaries.len(), 1);
-        assert_eq!(summaries[0].weights_sha256, whole.weights_sha256, "{world} workers");
-        assert_eq!(summaries[0].scores, whole.scores, "{world} workers");
-    }
 }
 
 #[test]
 fn a_resumed_run_ends_in_the_weights_of_a_whole_one() {
-    let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let expected = run(recipe(), whole.path(), false);
-    let first = run(Recipe { steps: Some(7), ..recipe() }, parts.path(), false);
-    assert!(first.steps == 7 && first.weights_sha256 != expected.weights_sha256);
-    let resumed = run(recipe(), parts.path(), true);
-    assert_eq!((resumed.steps, resumed.weights_sha256), (20, expected.weights_sha256));
-    assert_eq!(resumed.scores, expected.scores);
+    whole_runs::resumed(|job, group| train(job, group, 0.25).unwrap().summary);
 }
 
 /// candle's SGD on all samples at once ends in the trainer's weights, to rounding.
@@ -127,13 +92,8 @@ fn a_resumed_run_ends_in_the_weights_of_a_whole_one() {
 fn the_trainer_takes_the_steps_of_candles_sgd() {
     const STEPS: usize = 20;
     const RATE: f64 = 0.1;
-    let sgd = Choice::new("sgd").with("momentum", 0.0).with("weight_decay", 0.0);
-    // All 30 samples in each step, on three workers.
-    let mut recipe = Recipe { epochs: STEPS, batch_size: 8, optimizer: OptimizerChoice(sgd), ..recipe() };
-    (recipe.rate.lr, recipe.rate.warmup_steps) = (RATE, 0);
-    recipe.rate.schedule = LearningRateSchedule::Constant;
     let trained = threads::spawn(3, |group| {
-        let model = train(Job::new(recipe.clone()), group, 0.0).unwrap().model.unwrap();
+        let model = train(Job::new(whole_runs::descent(STEPS, RATE)), group, 0.0).unwrap().model.unwrap();
         all(model.vars())
     });
 

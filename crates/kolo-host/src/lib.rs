@@ -19,7 +19,7 @@
 #![doc = include_str!("../README.md")]
 
 mod decision;
-mod hosted;
+mod host_store;
 mod members;
 mod memory;
 mod places;
@@ -28,7 +28,7 @@ mod state;
 mod tests;
 
 pub use decision::{Decision, HostReport, Role, decide};
-pub use hosted::{Hosted, HostedError};
+pub use host_store::HostStore;
 pub use members::Member;
 pub use memory::{HostMemory, MemoryPlace};
 pub use places::MOST_WORKERS;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kolo_comm::Rank;
 use kolo_optim::{Kind, Layout, ParamSpec, Scope};
 use kolo_reduction::blocks;
+use kolo_testing::subsets;
 use kolo_values::HostValues;
 
 use crate::{Decision, HostMemory, HostReport, HostState, Role, decide};
@@ -125,23 +126,11 @@ const STAGES: [Stage; 6] =
 
 /// All stages of so many workers that can occur together.
 fn stages(workers: usize) -> Vec<Vec<Stage>> {
-    let all = (0..workers).fold(vec![Vec::new()], |all: Vec<Vec<Stage>>, _| {
-        let longer = |stages: &Vec<Stage>| STAGES.map(|stage| [&stages[..], &[stage]].concat());
-        all.iter().flat_map(longer).collect()
-    });
-    let can_occur = |stages: &Vec<Stage>| {
-        let (least, most) = (stages.iter().min().unwrap(), stages.iter().max().unwrap());
-        match most {
-            Stage::Summing | Stage::Ready => true,
-            Stage::Within(_) | Stage::Done => *least >= Stage::Ready,
-            Stage::Switched => *least >= Stage::Done,
-        }
-    };
-    all.into_iter().filter(can_occur).collect()
-}
-
-fn subsets(count: usize) -> impl Iterator<Item = Vec<usize>> {
-    (0..1usize << count).map(move |bits| (0..count).filter(|index| bits >> index & 1 == 1).collect())
+    kolo_testing::stages(workers, &STAGES, |most| match most {
+        Stage::Summing | Stage::Ready => Stage::Summing,
+        Stage::Within(_) | Stage::Done => Stage::Ready,
+        Stage::Switched => Stage::Done,
+    })
 }
 
 /// Returns workers at these stages of the update after [`BEFORE`].
@@ -247,7 +236,7 @@ fn no_death_in_an_update_changes_the_bits() {
     let mut cases = 0;
     for stages in (1..=3).flat_map(stages) {
         let has_begun = stages.iter().any(|stage| *stage > Stage::Ready);
-        for alive in subsets(stages.len()).filter(|alive| !alive.is_empty()) {
+        for alive in subsets::<Vec<_>>(stages.len()).filter(|alive| !alive.is_empty()) {
             let newcomers = cases % 2;
             let case = format!("{stages:?}, {alive:?}, {newcomers} newcomers");
             let living = |workers: Vec<Worker>, alive: &[usize]| -> Vec<Worker> {

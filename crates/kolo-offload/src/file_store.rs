@@ -6,7 +6,7 @@ use std::mem::take;
 use std::ops::Range;
 use std::sync::Arc;
 
-use kolo_optim::{StateStore, StoreFailure, StoreFault, VisitRun};
+use kolo_optim::{MOST_ARRAYS, StoreFailure, StoreFault, VisitRun};
 
 use crate::io_thread::{Answer, IoThread, Request};
 use crate::records::Records;
@@ -18,9 +18,6 @@ const AHEAD: usize = 1 << 20;
 
 /// Bytes of memory for records that are read ahead or written behind, at most; besides one record.
 pub const BUFFERS: usize = 2 * AHEAD * size_of::<f32>();
-
-/// Most arrays of state.
-pub(crate) const MOST_ARRAYS: usize = 8;
 
 /// A file with room for a store's state.
 pub(crate) struct Space {
@@ -74,10 +71,6 @@ struct Ahead {
 
 impl FileStore {
     /// Creates a store whose state is 0.
-    ///
-    /// # Errors
-    ///
-    /// The system cannot create a thread.
     pub(crate) fn new(
         Space { file, is_fresh, warning }: Space,
         names: Vec<&'static str>,
@@ -324,18 +317,13 @@ impl FileStore {
         Ok(())
     }
 
-    #[cfg(test)]
-    pub(crate) fn cut_file_for_tests(&self) {
-        self.file.cut_for_tests();
-    }
-}
-
-impl StateStore for FileStore {
-    fn names(&self) -> &[&'static str] {
+    /// Names of the arrays.
+    pub(crate) fn names(&self) -> &[&'static str] {
         &self.names
     }
 
-    fn visit(&mut self, visit: &mut VisitRun<'_>) {
+    /// Visits all of the state, as [`StateStore::visit`](kolo_optim::StateStore::visit).
+    pub(crate) fn visit(&mut self, visit: &mut VisitRun<'_>) {
         let is_there = self.settle().is_some();
         let mut room = [Vec::new(), Vec::new()];
         // A record is in the file with all of its arrays, or with none.
@@ -352,11 +340,11 @@ impl StateStore for FileStore {
         }
     }
 
-    fn take_warning(&mut self) -> Option<String> {
+    pub(crate) fn take_warning(&mut self) -> Option<String> {
         self.warning.take()
     }
 
-    fn check(&mut self) -> Result<(), StoreFailure> {
+    pub(crate) fn check(&self) -> Result<(), StoreFailure> {
         self.failure.clone().map_or(Ok(()), Err)
     }
 }

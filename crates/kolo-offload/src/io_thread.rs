@@ -1,7 +1,6 @@
 //! The thread that reads and writes records, in the order of the requests: a record that is written and then
 //! read again comes back as it was written.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -30,24 +29,15 @@ pub(crate) struct Answer {
 }
 
 /// The thread. Dropping it waits for its requests.
+#[derive(Debug)]
 pub(crate) struct IoThread {
     requests: Option<Sender<Request>>,
     answers: Receiver<Answer>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl fmt::Debug for IoThread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IoThread").finish_non_exhaustive()
-    }
-}
-
 impl IoThread {
     /// Starts the thread.
-    ///
-    /// # Errors
-    ///
-    /// The system cannot create a thread.
     pub(crate) fn start(file: Arc<StateFile>) -> io::Result<Self> {
         let (requests, asked) = channel::<Request>();
         let (answer, answers) = channel();

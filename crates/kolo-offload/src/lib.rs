@@ -1,5 +1,5 @@
-//! An optimizer's state in a file instead of memory: [`Offloaded`] gives any optimizer of Kolo's table such a
-//! file, with the same bits as without.
+//! An optimizer's state in a file instead of memory: any optimizer of Kolo's table can be
+//! [`Stored`](kolo_optim::Stored) in a [`FolderStore`], with the same bits as without.
 //!
 //! The state is cut into records: all arrays of one block of 16,384 elements, or of one tensor where the rule
 //! needs whole tensors. An update fetches the record of its elements. One thread reads the records that came
@@ -11,13 +11,13 @@
 #![doc = include_str!("../README.md")]
 
 mod file_store;
+mod folder_store;
 mod io_thread;
-mod offloaded;
 mod records;
 mod state_file;
 #[cfg(test)]
 mod tests;
 
 pub use file_store::BUFFERS;
-pub use offloaded::{OffloadError, Offloaded};
+pub use folder_store::FolderStore;
 pub use state_file::{check_folder, is_in_memory};

@@ -20,11 +20,7 @@ pub(crate) struct StateFile {
 }
 
 impl StateFile {
-    /// Creates an empty file.
-    ///
-    /// # Errors
-    ///
-    /// The folder is missing or not writable.
+    /// Creates an empty file. Errors: the folder is missing or not writable.
     pub(crate) fn new(folder: &Path) -> Result<Self, StoreFailure> {
         let problem = |problem| StoreFailure {
             fault: StoreFault::Folder,
@@ -34,22 +30,16 @@ impl StateFile {
         Ok(StateFile { folder: folder.to_path_buf(), file, is_memory: false })
     }
 
-    /// Creates a file of so many bytes in memory, which is taken page by page when it is written.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses such a file.
+    /// Creates a file of so many bytes in memory, which is taken page by page when it is written. Errors: the
+    /// system refuses such a file.
     pub(crate) fn in_memory(folder: &Path, bytes: u64) -> Result<Self, Error> {
         let file = File::from(memfd_create("kolo-offload", MemfdFlags::CLOEXEC)?);
         file.set_len(bytes)?;
         Ok(StateFile { folder: folder.to_path_buf(), file, is_memory: true })
     }
 
-    /// Changes the length, and reserves what is added. What was written stays in the file.
-    ///
-    /// # Errors
-    ///
-    /// The disk has not enough room; the length is unchanged then.
+    /// Changes the length, and reserves what is added. What was written stays in the file. Errors: the disk
+    /// has not enough room; the length is unchanged then.
     pub(crate) fn resize(&self, bytes: u64) -> Result<(), StoreFailure> {
         let before = self.file.metadata().map_or(0, |file| file.len());
         if bytes <= before || self.is_memory {
@@ -93,21 +83,13 @@ impl StateFile {
         StoreFailure { fault: StoreFault::NoRoom, problem }
     }
 
-    /// Reads values at a place.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be read.
+    /// Reads values at a place. Errors: the file cannot be read.
     pub(crate) fn read(&self, place: u64, values: &mut [f32]) -> Result<(), StoreFailure> {
         let read = self.file.read_exact_at(bytemuck::cast_slice_mut(values), place);
         read.map_err(|error| self.failure("read", place, &error))
     }
 
     /// Writes values at a place.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be written.
     pub(crate) fn write(&self, place: u64, values: &[f32]) -> Result<(), StoreFailure> {
         let written = self.file.write_all_at(bytemuck::cast_slice(values), place);
         written.map_err(|error| self.failure("write", place, &error))

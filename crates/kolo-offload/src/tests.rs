@@ -1,13 +1,18 @@
 //! An offloaded optimizer beside the same one in memory.
 
 use std::ops::Range;
+use std::path::Path;
 
-use crate::Offloaded;
+use crate::FolderStore;
 use kolo_optim::{
-    Averaged, Kind, Layout, OPTIMIZERS, Optimizer, ParamSpec, Scope, Settings, StoreFault, Update,
-    check_store, named, state_is_finite, state_names, visit_state,
+    Averaged, Kind, Layout, OPTIMIZERS, Optimizer, ParamSpec, Scope, Settings, StateStore, StoreFault,
+    Stored, Update, check_store, named, state_is_finite, state_names, visit_state,
 };
 use kolo_reduction::{BLOCK, blocks};
+
+fn offloaded<O: Optimizer>(optimizer: O, folder: &Path) -> Stored<O, FolderStore> {
+    Stored::new(optimizer, FolderStore::new(folder)).unwrap()
+}
 
 /// More state than is read ahead, in tensors that fill blocks and that do not.
 fn layout() -> Layout {
@@ -95,7 +100,7 @@ fn every_optimizer_has_the_bits_of_the_one_in_memory() {
             };
             let start: Vec<f32> = (0..layout.len()).map(|element| number(77, element)).collect();
             let (mut plain, mut expected) = (make(), start.clone());
-            let (mut offloaded, mut found) = (Offloaded::new(make(), folder.path()).unwrap(), start);
+            let (mut offloaded, mut found) = (offloaded(make(), folder.path()), start);
             plain.init(&layout);
             offloaded.init(&layout);
             assert_eq!(state_names(&mut offloaded), state_names(&mut plain));
@@ -135,7 +140,7 @@ fn a_new_beginning_is_in_the_same_file_and_sees_nothing_of_the_run_before() {
     for name in ["adamw", "lamb"] {
         let folder = tempfile::tempdir().unwrap();
         let make = || named(name, &Settings::default()).unwrap();
-        let (mut plain, mut offloaded) = (make(), Offloaded::new(make(), folder.path()).unwrap());
+        let (mut plain, mut offloaded) = (make(), offloaded(make(), folder.path()));
         std::fs::remove_dir(folder.path()).unwrap();
         // Larger and smaller than before, with a last block that is not full.
         for (round, len) in [3 * BLOCK, 5 * BLOCK + 9, BLOCK + 1, 4 * BLOCK].into_iter().enumerate() {
@@ -183,16 +188,16 @@ const TOO_MUCH: u64 = 1 << 60;
 #[test]
 fn without_room_for_more_a_worker_that_has_begun_goes_on_in_memory() {
     let (layout, folder) = (layout(), tempfile::tempdir().unwrap());
-    let adamw = || named("adamw", &Settings::default()).unwrap();
-    let mut offloaded = Offloaded::new(adamw(), folder.path()).unwrap();
-    offloaded.init(&layout);
-    let failure = offloaded.space(TOO_MUCH).err().unwrap();
+    let store = || {
+        let mut store = FolderStore::new(folder.path());
+        store.init(&layout, Scope::Element, vec!["first_moment"]);
+        store
+    };
+    let failure = store().space(TOO_MUCH).err().unwrap();
     assert_eq!(failure.fault, StoreFault::NoRoom);
-    let mut offloaded = Offloaded::new(adamw(), folder.path()).unwrap();
-    offloaded.init(&layout);
-    let mut values = vec![0.5; layout.len()];
-    train(&mut offloaded, &layout, &mut values, 0..1);
-    let space = offloaded.space(TOO_MUCH).unwrap();
+    let mut store = store();
+    store.begin();
+    let space = store.space(TOO_MUCH).unwrap();
     // Other programs write to that disk.
     let but_numbers = |text: String| text.replace(|c: char| c.is_ascii_digit(), "");
     let expected = format!("{failure}; until this worker ends, that state is in memory");
@@ -206,7 +211,7 @@ fn without_room_for_more_a_worker_that_has_begun_goes_on_in_memory() {
 fn state_that_is_not_finite_is_found_and_keeps_its_bits() {
     let (layout, folder) = (layout(), tempfile::tempdir().unwrap());
     let adamw = named("adamw", &Settings::default()).unwrap();
-    let mut offloaded = Offloaded::new(adamw, folder.path()).unwrap();
+    let mut offloaded = offloaded(adamw, folder.path());
     offloaded.init(&layout);
     assert!(state_is_finite(&mut offloaded));
     let signaling = f32::from_bits(0x7f80_0001);
@@ -224,12 +229,14 @@ fn state_that_is_not_finite_is_found_and_keeps_its_bits() {
 fn a_file_that_cannot_be_read_is_named_and_changes_no_more_values() {
     let (layout, folder) = (layout(), tempfile::tempdir().unwrap());
     let adamw = named("adamw", &Settings::default()).unwrap();
-    let mut offloaded = Offloaded::new(adamw, folder.path()).unwrap();
+    let store = FolderStore::new(folder.path());
+    let file = store.file_for_tests();
+    let mut offloaded = Stored::new(adamw, store).unwrap();
     offloaded.init(&layout);
     let mut values = vec![0.5; layout.len()];
     train(&mut offloaded, &layout, &mut values, 0..1);
     check_store(&mut offloaded).unwrap();
-    offloaded.cut_file_for_tests();
+    file.cut_for_tests();
     train(&mut offloaded, &layout, &mut values, 1..2);
     let problem = check_store(&mut offloaded).unwrap_err().problem;
     assert!(problem.starts_with("cannot read byte "), "{problem}");
@@ -242,29 +249,9 @@ fn a_file_that_cannot_be_read_is_named_and_changes_no_more_values() {
 }
 
 #[test]
-fn an_optimizer_without_a_rule_of_its_own_is_named() {
-    struct Own;
-    impl Optimizer for Own {
-        fn name(&self) -> &str {
-            "mine"
-        }
-        fn init(&mut self, _: &Layout) {}
-        fn begin(&mut self, _: u64, _: f64) {}
-        fn update(&mut self, _: Update<'_>) {}
-        fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
-            Vec::new()
-        }
-    }
-    let error = Offloaded::new(Own, &std::env::temp_dir()).unwrap_err().to_string();
-    assert!(error.starts_with("the optimizer `mine` keeps its state in memory of its own"), "{error}");
-    let error = Offloaded::new(Averaged::new(Own, 0.5, false), &std::env::temp_dir()).unwrap_err();
-    assert_eq!(error.optimizer, "mine");
-}
-
-#[test]
 fn a_missing_folder_is_a_failure_of_the_store() {
     let sgd = named("sgd", &Settings::default().with("momentum", 0.9)).unwrap();
-    let mut offloaded = Offloaded::new(sgd, "/nowhere/at/all".as_ref()).unwrap();
+    let mut offloaded = offloaded(sgd, "/nowhere/at/all".as_ref());
     offloaded.init(&layout());
     let problem = check_store(&mut offloaded).unwrap_err().problem;
     assert!(

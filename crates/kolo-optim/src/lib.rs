@@ -44,6 +44,7 @@ mod settings;
 mod sgd;
 mod state;
 mod store;
+mod stored;
 pub mod table;
 mod trust_ratio;
 mod update;
@@ -64,6 +65,7 @@ pub use optimizer::{Optimizer, Scope, Update, UsualRates};
 pub use sgd::Sgd;
 pub use state::{check_store, find_in_state, state_is_finite, state_names, visit_state};
 pub use store::{StateStore, StatelessRule, StoreFailure, StoreFault, VisitRun};
+pub use stored::{MOST_ARRAYS, Stored, StoredError};
 pub use table::{ChoiceError, Settings};
 pub use vectorized::vectorized;
 

@@ -7,17 +7,7 @@ use crate::layout::Layout;
 use crate::settings::Settings;
 use crate::store::{StateStore, StatelessRule};
 
-pub use crate::update::Update;
-
-/// Part of a tensor that a rule has to see at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// The element alone: any run of a tensor's elements can be stepped as soon as its bucket is reduced.
-    Element,
-    /// The whole tensor, for example for its norm. A tensor that spans several buckets is stepped when the
-    /// last of them is reduced.
-    Tensor,
-}
+pub use crate::update::{Scope, Update};
 
 /// Learning rates that an optimizer is used with: bounds so wide that they exclude mistakes but no deliberate
 /// choice.

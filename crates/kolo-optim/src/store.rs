@@ -5,7 +5,7 @@ use std::any::Any;
 use std::fmt;
 
 use crate::layout::Layout;
-use crate::update::Update;
+use crate::update::{Scope, Update};
 
 /// The rule of an optimizer, apart from its state, which the caller holds.
 pub trait StatelessRule {
@@ -29,6 +29,15 @@ pub type VisitRun<'a> = dyn FnMut(&'static str, usize, &mut [f32]) + 'a;
 pub trait StateStore {
     /// Returns the names of the arrays.
     fn names(&self) -> &[&'static str];
+
+    /// Begins anew with these arrays for the tensors of `layout`, all of them 0.
+    fn init(&mut self, layout: &Layout, scope: Scope, arrays: Vec<&'static str>);
+
+    /// Prepares the updates of a step.
+    fn begin(&mut self) {}
+
+    /// Runs an update of a rule whose arrays this store has.
+    fn update(&mut self, rule: &mut dyn StatelessRule, update: Update<'_>);
 
     /// Visits all of the state, one array after another, each in runs that follow one another and of which
     /// there is at least one. What the function changes is kept.

@@ -1,9 +1,18 @@
-//! The argument of an optimizer's rule.
+//! The argument of an optimizer's rule, and the part of a tensor that it holds.
 
 use std::ops::Range;
 
-/// Elements of one tensor to step: all of them with [`Scope::Tensor`](crate::Scope::Tensor), otherwise any
-/// run.
+/// Part of a tensor that a rule has to see at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The element alone: any run of a tensor's elements can be stepped as soon as its bucket is reduced.
+    Element,
+    /// The whole tensor, for example for its norm. A tensor that spans several buckets is stepped when the
+    /// last of them is reduced.
+    Tensor,
+}
+
+/// Elements of one tensor to step: all of them with [`Scope::Tensor`], otherwise any run.
 #[derive(Debug)]
 pub struct Update<'a> {
     /// Range of these elements in flat memory, and in the optimizer's state.

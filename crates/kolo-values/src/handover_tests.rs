@@ -8,6 +8,7 @@ use kolo_comm::Rank;
 use kolo_optim::{Kind, Layout, ParamSpec, Scope};
 use kolo_reduction::Owners;
 use kolo_reduction::state::{Holdings, StateKind, StateName};
+use kolo_testing::subsets;
 
 use crate::handover::{PartReport, Role, decide};
 
@@ -83,23 +84,11 @@ const STAGES: [Stage; 4] = [Stage::Summing, Stage::Ready, Stage::Stepped, Stage:
 /// All stages of so many ranks that can occur together: no rank has stepped its parts before all have their
 /// sums, and none has all new values before all have stepped.
 fn stages(ranks: usize) -> Vec<Vec<Stage>> {
-    let all = (0..ranks).fold(vec![Vec::new()], |all: Vec<Vec<Stage>>, _| {
-        let longer = |stages: &Vec<Stage>| STAGES.map(|stage| [&stages[..], &[stage]].concat());
-        all.iter().flat_map(longer).collect()
-    });
-    let can_occur = |stages: &Vec<Stage>| {
-        let (least, most) = (stages.iter().min().unwrap(), stages.iter().max().unwrap());
-        match most {
-            Stage::Summing | Stage::Ready => true,
-            Stage::Stepped => *least >= Stage::Ready,
-            Stage::Whole => *least >= Stage::Stepped,
-        }
-    };
-    all.into_iter().filter(can_occur).collect()
-}
-
-fn subsets(count: usize) -> impl Iterator<Item = BTreeSet<usize>> {
-    (0..1usize << count).map(move |bits| (0..count).filter(|index| bits >> index & 1 == 1).collect())
+    kolo_testing::stages(ranks, &STAGES, |most| match most {
+        Stage::Summing | Stage::Ready => Stage::Summing,
+        Stage::Stepped => Stage::Ready,
+        Stage::Whole => Stage::Stepped,
+    })
 }
 
 fn owners(parts: usize, ranks: usize, redundancy: usize) -> Owners {
@@ -234,7 +223,7 @@ fn check_step(
     let steps = before[0].steps.unwrap();
     for stages in stages(before.len()) {
         let holders = at(&stages, before);
-        for alive in subsets(before.len()).filter(|alive| !alive.is_empty()) {
+        for alive in subsets::<BTreeSet<_>>(before.len()).filter(|alive| !alive.is_empty()) {
             for newcomers in 0..2 {
                 let mut members = living(&holders, &alive);
                 members.extend(vec![Holder { common: before[0].common, ..Holder::default() }; newcomers]);
@@ -283,11 +272,11 @@ fn check_forming(common: usize) {
     const PARTS: usize = 4;
     let mut cases = 0;
     check_step(&begin(PARTS, common, 3, 2), PARTS, 2, |new, old| {
-        for installed in subsets(new.len()) {
+        for installed in subsets::<BTreeSet<_>>(new.len()) {
             let now = |rank: usize| if installed.contains(&rank) { &new[rank] } else { &old[rank] };
             let holders: Vec<Holder> = (0..new.len()).map(|rank| now(rank).clone()).collect();
-            for alive in
-                subsets(new.len()).filter(|alive| alive.iter().any(|rank| holders[*rank].steps.is_some()))
+            for alive in subsets::<BTreeSet<_>>(new.len())
+                .filter(|alive| alive.iter().any(|rank| holders[*rank].steps.is_some()))
             {
                 let had = |part: usize| {
                     let counts = |rank: &usize| old[*rank].steps == new[0].steps;

@@ -6,6 +6,7 @@
 pub mod checkpoints;
 pub mod elastic;
 pub mod groups;
+pub mod own;
 pub mod smooth;
 pub mod stale;
 

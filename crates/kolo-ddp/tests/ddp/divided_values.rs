@@ -1,9 +1,9 @@
 //! Values that are divided among the workers: gathered when they are used, whoever uses them.
 
-use crate::common::groups::{RATE, config, layout, replica_of, steps};
-use crate::common::{bits, noise};
+use crate::common::bits;
+use crate::common::groups::{RATE, alone, config, layout, replica_with, train};
 use kolo_comm::{Group, Options, threads};
-use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::optimizer::{self, Optimizer, Settings};
 use kolo_ddp::{BLOCK, Config, Replica, Sharding, SpanId};
 use kolo_testing::{Over, spawn};
 
@@ -13,9 +13,8 @@ fn divided() -> Config {
     Config { sharding: Sharding::Parameters, ..config(Vec::new(), 0.0625) }
 }
 
-fn new(group: Group, config: &Config) -> Replica {
-    let adam = optimizer::named("adam", &Settings::default()).unwrap();
-    replica_of(group, |i| 1.5 * noise(1, i), config, adam).unwrap()
+fn adam() -> Box<dyn Optimizer> {
+    optimizer::named("adam", &Settings::default()).unwrap()
 }
 
 fn tensor(replica: &mut Replica, number: usize) -> Vec<u32> {
@@ -27,18 +26,18 @@ fn tensor(replica: &mut Replica, number: usize) -> Vec<u32> {
 #[test]
 fn ranks_gather_what_they_use_when_they_use_it() {
     let tensors = layout().spans().len();
-    let mut plain = new(Group::alone(), &config(Vec::new(), 0.0625));
+    let mut plain = replica_with(Group::alone(), &config(Vec::new(), 0.0625), adam());
     let mut expected = Vec::new();
     for step in 0..=STEPS {
         expected.push((0..tensors).map(|number| tensor(&mut plain, number)).collect::<Vec<_>>());
         if step < STEPS {
-            steps(&mut plain, step..step + 1);
+            train(&mut plain, step + 1);
         }
     }
     for (world, over) in [(2, Over::SHM), (3, Over::TCP), (5, Over::Mixed)] {
         let ends = spawn(over, world, &Options::default(), |group| {
             let rank = group.rank().0;
-            let mut replica = new(group, &divided());
+            let mut replica = replica_with(group, &divided(), adam());
             for step in 0..=STEPS {
                 let of_step = &expected[step as usize];
                 // Another order from step to step for rank 1: what it gathers ahead is wrong.
@@ -48,7 +47,7 @@ fn ranks_gather_what_they_use_when_they_use_it() {
                     assert!(tensor(&mut replica, number) == of_step[number], "{rank}, {step}, {number}");
                 }
                 if step < STEPS {
-                    steps(&mut replica, step..step + 1);
+                    train(&mut replica, step + 1);
                 }
             }
             bits(&mut replica)
@@ -60,8 +59,8 @@ fn ranks_gather_what_they_use_when_they_use_it() {
 #[test]
 fn large_tensors_have_one_owner_a_block_and_small_ones_are_everywhere() {
     let kept = threads::spawn(3, |group| {
-        let mut replica = new(group, &divided());
-        steps(&mut replica, 0..1);
+        let mut replica = replica_with(group, &divided(), adam());
+        train(&mut replica, 1);
         replica.gather_residuals().unwrap();
         replica.held_values_for_tests()
     });
@@ -77,8 +76,8 @@ fn large_tensors_have_one_owner_a_block_and_small_ones_are_everywhere() {
 
 #[test]
 fn one_worker_has_all_values() {
-    let mut replica = new(Group::alone(), &divided());
-    steps(&mut replica, 0..1);
+    let mut replica = replica_with(Group::alone(), &divided(), adam());
+    train(&mut replica, 1);
     assert_eq!(replica.held_values_for_tests(), vec![0..layout().len()]);
 }
 
@@ -86,14 +85,12 @@ fn one_worker_has_all_values() {
 /// neighbors do.
 #[test]
 fn each_of_two_owners_answers() {
-    let mut plain = new(Group::alone(), &config(Vec::new(), 0.0625));
-    steps(&mut plain, 0..STEPS);
-    let expected = bits(&mut plain);
+    let expected = alone(&config(Vec::new(), 0.0625), adam(), STEPS);
     for (world, over) in [(2, Over::SHM), (3, Over::TCP), (5, Over::Mixed)] {
         let config = Config { redundancy: 2, ..divided() };
         let ends = spawn(over, world, &Options::default(), |group| {
-            let mut replica = new(group, &config);
-            steps(&mut replica, 0..STEPS);
+            let mut replica = replica_with(group, &config, adam());
+            train(&mut replica, STEPS);
             let held: usize = replica.held_values_for_tests().iter().map(|run| run.len()).sum();
             (held, bits(&mut replica))
         });
@@ -107,7 +104,7 @@ fn each_of_two_owners_answers() {
 fn values_that_are_not_finite_are_the_same_error_on_all_ranks() {
     let errors = threads::spawn(3, |group| {
         let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
-        let mut replica = replica_of(group, |i| 1.5 * noise(1, i), &divided(), sgd).unwrap();
+        let mut replica = replica_with(group, &divided(), sgd);
         for _ in replica.shards() {
             // Only the last block of one tensor is stepped too far.
             let tensors = layout();
@@ -133,8 +130,8 @@ fn an_owner_that_has_left_is_named() {
     let gone = std::sync::Barrier::new(2);
     let ends = threads::spawn(2, |group| {
         let rank = group.rank().0;
-        let mut replica = new(group, &divided());
-        steps(&mut replica, 0..1);
+        let mut replica = replica_with(group, &divided(), adam());
+        train(&mut replica, 1);
         if rank == 1 {
             drop(replica);
             gone.wait();

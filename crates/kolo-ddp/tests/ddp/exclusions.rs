@@ -94,18 +94,8 @@ fn excluded(mode: &str) -> Vec<JobSetting> {
         }
         "delayed" => vec![Islands, KeepingReduction, Scaling, Rebalance, NoBackups, Turns, Tune],
         "stale" => vec![
-            Islands,
-            Reduction,
-            Transforms,
-            Scaling,
-            NoiseScale,
-            LocalStatistics,
-            Straggler,
-            Turns,
-            Tune,
-            Elastic,
-            Offload,
-            GlobalBatch,
+            Islands, Reduction, Transforms, Scaling, NoiseScale, LocalStatistics, Straggler, Turns, Tune,
+            Elastic, Offload, GlobalBatch,
         ],
         other => panic!("write here what `{other}` excludes"),
     }

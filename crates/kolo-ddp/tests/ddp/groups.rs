@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::common::bits;
 use crate::common::checkpoints::at;
-use crate::common::groups::{TENSORS, choices, config, groups, layout, replica, steps};
+use crate::common::groups::{TENSORS, choices, config, groups, layout, replica, train};
 use kolo_comm::{Group, Rank, threads};
 use kolo_ddp::checkpoint;
 use kolo_ddp::optimizer::{OPTIMIZERS, Settings};
@@ -24,7 +24,7 @@ fn any_number_of_ranks_and_any_buckets_end_in_the_same_bits() {
     for (choice, of_block) in choices() {
         let train = |group, groups, mib| {
             let mut replica = replica(group, &config(groups, mib), &choice);
-            steps(&mut replica, 0..4);
+            train(&mut replica, 4);
             (bits(&mut replica), cut(&replica))
         };
         let whole = train(Group::alone(), groups(&of_block), 25.0);
@@ -47,7 +47,7 @@ fn groups_that_change_nothing_change_no_bit() {
         let repeated = ParamGroup { settings: own, ..plain.clone() };
         let train = |groups| {
             let mut replica = replica(Group::alone(), &config(groups, 25.0), &choice);
-            steps(&mut replica, 0..3);
+            train(&mut replica, 3);
             bits(&mut replica)
         };
         let expected = train(Vec::new());
@@ -60,7 +60,7 @@ fn what_is_frozen_stays_as_it_is_to_the_bit() {
     for (choice, of_block) in choices() {
         let mut replica = replica(Group::alone(), &config(groups(&of_block), 0.01), &choice);
         let before = bits(&mut replica);
-        steps(&mut replica, 0..3);
+        train(&mut replica, 3);
         let after = bits(&mut replica);
         for span in layout().spans() {
             let same = after[span.range()] == before[span.range()];
@@ -86,18 +86,18 @@ fn a_checkpoint_and_other_ranks_continue_in_the_same_bits() {
     for (choice, of_block) in choices() {
         let config = Config { elastic: true, ..config(groups(&of_block), 0.0625) };
         let mut whole = replica(Group::alone(), &config, &choice);
-        steps(&mut whole, 0..6);
+        train(&mut whole, 6);
         let expected = bits(&mut whole);
 
         let folder = tempfile::tempdir().unwrap();
         let saved = threads::spawn(3, |group| {
             let mut replica = replica(group, &config, &choice);
-            steps(&mut replica, 0..3);
+            train(&mut replica, 3);
             let first = replica.group().rank() == Rank(0);
             let path = first.then(|| checkpoint::save(folder.path(), &mut replica, &at(3)).unwrap());
             // The others are gone; it continues alone.
             replica.regroup(Arc::new(Group::alone())).unwrap();
-            steps(&mut replica, 3..6);
+            train(&mut replica, 6);
             assert!(bits(&mut replica) == expected, "{choice:?}, alone");
             path
         });
@@ -105,7 +105,7 @@ fn a_checkpoint_and_other_ranks_continue_in_the_same_bits() {
         for resumed in threads::spawn(2, |group| {
             let mut replica = replica(group, &config, &choice);
             checkpoint::load(&path, &mut replica).unwrap();
-            steps(&mut replica, 3..6);
+            train(&mut replica, 6);
             bits(&mut replica)
         })
         .unwrap()

@@ -1,7 +1,7 @@
 //! Groups of parameters: each optimizer steps the tensors of each group by its paper's rule with that
 //! group's settings.
 
-use crate::common::groups::{RATE, SHARDS, choices, config, gradient, groups, layout, replica, steps};
+use crate::common::groups::{RATE, SHARDS, choices, config, gradient, groups, layout, replica, train};
 use crate::common::noise;
 use crate::equations::{Read, Tensor, rule};
 use kolo_comm::threads;
@@ -19,7 +19,7 @@ fn each_group_is_stepped_by_the_equations_with_its_own_settings() {
         let (usual, of_block_settings) = (settings(Settings::default()), settings(of_block.clone()));
         let train = |group| {
             let mut replica = replica(group, &config(groups(&of_block), 0.0625), &choice);
-            steps(&mut replica, 0..STEPS);
+            train(&mut replica, STEPS);
             replica.values().unwrap().to_vec()
         };
         let ranks = threads::spawn(2, train).unwrap();

@@ -1,24 +1,24 @@
 //! Invalid groups of parameters are refused at the start: a user's own optimizer without support for groups,
 //! and wrong patterns or settings.
 
-use crate::common::groups::{RATE, SHARDS, config, gradient, layout, replica_of, steps};
+use crate::common::groups::{RATE, SHARDS, config, gradient, layout, replica_of, train};
+use crate::common::own::Own;
 use crate::common::sgd;
 use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::{self, GroupError, GroupSettings, Optimizer, Settings, Update};
 use kolo_ddp::{Error, Layout, ParamGroup, Replica};
 
-/// Steps by the gradient alone; supports groups if `takes_groups`.
+/// Steps by the gradient alone, with the learning rates of groups.
 #[derive(Default)]
-struct Own {
-    takes_groups: bool,
+struct Scaled {
     scales: Vec<f64>,
     rate: f64,
 }
 
-impl Optimizer for Own {
+impl Optimizer for Scaled {
     fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {
         self.scales = groups.iter().map(|group| group.lr_scale).collect();
-        if self.takes_groups { Ok(()) } else { WithoutGroups.set_groups(groups) }
+        Ok(())
     }
 
     fn init(&mut self, _: &Layout) {}
@@ -38,21 +38,6 @@ impl Optimizer for Own {
     }
 }
 
-/// An optimizer without support for groups.
-struct WithoutGroups;
-
-impl Optimizer for WithoutGroups {
-    fn init(&mut self, _: &Layout) {}
-
-    fn begin(&mut self, _: u64, _: f64) {}
-
-    fn update(&mut self, _: Update<'_>) {}
-
-    fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
-        Vec::new()
-    }
-}
-
 fn with_own(optimizer: impl Optimizer, groups: Vec<ParamGroup>) -> Result<Replica, Error> {
     replica_of(Group::alone(), |_| 1.0, &config(groups, 25.0), optimizer)
 }
@@ -60,8 +45,8 @@ fn with_own(optimizer: impl Optimizer, groups: Vec<ParamGroup>) -> Result<Replic
 #[test]
 fn an_optimizer_of_ones_own_takes_groups_or_refuses_them_at_the_start() {
     let scaled = || vec![ParamGroup::of(["head.*"]).with_lr_scale(0.5), ParamGroup::of(["embed.*"]).frozen()];
-    let mut replica = with_own(Own { takes_groups: true, ..Own::default() }, scaled()).unwrap();
-    steps(&mut replica, 0..1);
+    let mut replica = with_own(Scaled::default(), scaled()).unwrap();
+    train(&mut replica, 1);
     let weights = replica.values().unwrap().to_vec();
     for span in layout().spans() {
         let g: f32 = (0..SHARDS).map(|shard| gradient(1.0f32, span.offset, 0, shard)).sum::<f32>() / 4.0;
@@ -74,14 +59,14 @@ fn an_optimizer_of_ones_own_takes_groups_or_refuses_them_at_the_start() {
         assert!((weights[span.offset] - expected).abs() < 1e-6, "{}", span.spec.name);
     }
 
-    let error = with_own(WithoutGroups, scaled()).err().unwrap().to_string();
+    let error = with_own(Own::default(), scaled()).err().unwrap().to_string();
     assert!(
-        error.contains("::WithoutGroups steps all parameters alike") && error.contains("Config::groups"),
+        error.contains("::Own steps all parameters alike") && error.contains("Config::groups"),
         "{error}"
     );
     // Frozen tensors need no support.
-    assert!(with_own(WithoutGroups, vec![ParamGroup::of(["embed.*"]).frozen()]).is_ok());
-    assert!(with_own(WithoutGroups, Vec::new()).is_ok());
+    assert!(with_own(Own::default(), vec![ParamGroup::of(["embed.*"]).frozen()]).is_ok());
+    assert!(with_own(Own::default(), Vec::new()).is_ok());
 }
 
 #[test]

@@ -3,11 +3,14 @@
 
 use std::sync::{Arc, Barrier};
 
-use crate::common::groups::{RATE, SHARDS, choices, config, gradient, groups, replica_of, steps};
-use crate::common::{bits, noise, pass, refusal};
+use crate::common::groups::{
+    RATE, SHARDS, alone, choices, config, groups, passes, replica_of, replica_with, train, two_generations,
+};
+use crate::common::own::Own;
+use crate::common::{bits, refusal};
 use kolo_comm::{Group, Options, threads};
-use kolo_ddp::optimizer::{self, Layout, Optimizer, Settings, Update};
-use kolo_ddp::{Config, Replica, Sharding, SpanId};
+use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::{Config, Sharding, SpanId};
 use kolo_testing::{Over, is_thorough, spawn};
 
 const STEPS: u64 = 8;
@@ -16,51 +19,21 @@ fn host(config: &Config) -> Config {
     Config { sharding: Sharding::Host, ..config.clone() }
 }
 
-fn new(group: Group, config: &Config, optimizer: impl Optimizer) -> Replica {
-    replica_of(group, |i| 1.5 * noise(1, i), config, optimizer).unwrap()
-}
-
 #[test]
 fn every_optimizer_has_the_bits_of_the_plain_run() {
     for (number, (choice, of_block)) in choices().into_iter().enumerate() {
         let plain = config(groups(&of_block), if number % 2 == 0 { 0.0625 } else { 25.0 });
         let make = || optimizer::named(&choice.name, &choice.settings).unwrap();
-        let run = |config: &Config, group: Group| {
-            let mut replica = new(group, config, make());
-            steps(&mut replica, 0..STEPS);
-            bits(&mut replica)
-        };
-        let expected = run(&plain, Group::alone());
+        let expected = alone(&plain, make(), STEPS);
         let step = if is_thorough() { 1 } else { 3 };
         for world in (1 + number % step..=5).step_by(step) {
-            let ends = spawn(Over::SHM, world, &Options::default(), |group| run(&host(&plain), group));
+            let ends = spawn(Over::SHM, world, &Options::default(), |group| {
+                let mut replica = replica_with(group, &host(&plain), make());
+                train(&mut replica, STEPS);
+                bits(&mut replica)
+            });
             assert!(ends.iter().all(|bits| *bits == expected), "{choice:?}, {world} ranks");
         }
-    }
-}
-
-/// Runs the passes of a step.
-fn passes(replica: &mut Replica) {
-    let (step, layout) = (replica.steps(), replica.layout().clone());
-    for shard in replica.shards() {
-        let gradients: Vec<(usize, Vec<f32>)> = layout
-            .spans()
-            .iter()
-            .enumerate()
-            .rev()
-            .map(|(n, span)| {
-                let values = replica.latest(SpanId(n)).iter().zip(span.offset..);
-                (n, values.map(|(value, index)| gradient(*value, index, step, shard)).collect())
-            })
-            .collect();
-        pass(replica, 1.0, 1.0, gradients).unwrap();
-    }
-}
-
-fn train(replica: &mut Replica, to: u64) {
-    while replica.steps() < to {
-        passes(replica);
-        replica.step(RATE).unwrap();
     }
 }
 
@@ -86,23 +59,21 @@ fn a_death_in_the_middle_of_a_block_does_not_change_the_bits() {
             let settings = if name == "sgd" { settings.with("momentum", 0.9) } else { settings };
             optimizer::named(name, &settings).unwrap()
         };
-        let mut plain = new(Group::alone(), &base, named());
-        train(&mut plain, STEPS);
-        let expected = bits(&mut plain);
+        let expected = alone(&base, named(), STEPS);
         let config = Config { elastic: true, ..host(&base) };
         for (stops, stay, newcomers) in
-            cases.iter().skip(number % 2).step_by(if is_thorough() { 1 } else { 2 })
+            cases.into_iter().skip(number % 2).step_by(if is_thorough() { 1 } else { 2 })
         {
-            let first = threads::groups(3, &Options::default()).unwrap();
-            let world = stay.len() + newcomers;
-            let mut next = threads::groups(world, &Options::default()).unwrap().into_iter();
-            let mut second: Vec<Option<Group>> = (0..3).map(|_| None).collect();
-            stay.iter().for_each(|rank| second[*rank] = next.next());
             // A thread cannot be ended as a process is that the others go on without.
             let failed = Barrier::new(3);
-            let run = |group: Group, next: Option<Group>| {
-                let rank = group.rank().0;
-                let mut replica = new(group, &config, named());
+            let ends = two_generations(3, stay, newcomers, |first, next| {
+                let Some(first) = first else {
+                    let mut replica = replica_with(next?, &config, named());
+                    train(&mut replica, STEPS);
+                    return Some(bits(&mut replica));
+                };
+                let rank = first.rank().0;
+                let mut replica = replica_with(first, &config, named());
                 train(&mut replica, FAILS);
                 if let Some((_, blocks)) = stops.iter().find(|(stops, _)| *stops == rank) {
                     replica.stop_in_block_for_tests(*blocks);
@@ -115,22 +86,9 @@ fn a_death_in_the_middle_of_a_block_does_not_change_the_bits() {
                 assert_eq!(replica.steps(), FAILS + 1, "rank {rank} of {stops:?}");
                 train(&mut replica, STEPS);
                 Some(bits(&mut replica))
-            };
-            let join = |group: Group| {
-                let mut replica = new(group, &config, named());
-                train(&mut replica, STEPS);
-                Some(bits(&mut replica))
-            };
-            std::thread::scope(|scope| {
-                let (run, join) = (&run, &join);
-                let start = |(group, next)| scope.spawn(move || run(group, next));
-                let ranks: Vec<_> = first.into_iter().zip(second).map(start).collect();
-                let ranks = ranks.into_iter().chain(next.map(|group| scope.spawn(move || join(group))));
-                let ranks: Vec<_> = ranks.collect();
-                let ends: Vec<_> = ranks.into_iter().filter_map(|rank| rank.join().unwrap()).collect();
-                assert_eq!(ends.len(), world);
-                assert!(ends.iter().all(|end| *end == expected), "{name}, {stops:?}, {stay:?}");
             });
+            assert_eq!(ends.len(), stay.len() + newcomers);
+            assert!(ends.iter().all(|end| *end == expected), "{name}, {stops:?}, {stay:?}");
         }
     }
 }
@@ -140,11 +98,9 @@ fn a_death_in_the_middle_of_a_block_does_not_change_the_bits() {
 fn values_that_somebody_keeps_stay_as_they_are() {
     let plain = config(Vec::new(), 0.0625);
     let adamw = || optimizer::named("adamw", &Settings::default()).unwrap();
-    let mut alone = new(Group::alone(), &plain, adamw());
-    train(&mut alone, STEPS);
-    let expected = bits(&mut alone);
+    let expected = alone(&plain, adamw(), STEPS);
     let ends = threads::spawn(2, |group| {
-        let mut replica = new(group, &host(&plain), adamw());
+        let mut replica = replica_with(group, &host(&plain), adamw());
         let mut kept = Vec::new();
         for step in 0..STEPS {
             let lent = replica.lend(SpanId(step as usize % 7));
@@ -158,29 +114,12 @@ fn values_that_somebody_keeps_stay_as_they_are() {
     assert!(ends.unwrap().iter().all(|end| *end == expected));
 }
 
-/// An optimizer with state that only it can hold.
-struct Own(Vec<f32>);
-
-impl Optimizer for Own {
-    fn init(&mut self, layout: &Layout) {
-        self.0 = vec![0.0; layout.len()];
-    }
-
-    fn begin(&mut self, _: u64, _: f64) {}
-
-    fn update(&mut self, _: Update<'_>) {}
-
-    fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
-        vec![("own", &mut self.0)]
-    }
-}
-
 #[test]
 fn what_a_shared_state_needs_is_named() {
     let config = host(&config(Vec::new(), 0.0625));
     let words = refusal(Group::alone(), &Config { redundancy: 2, ..config.clone() });
     assert!(words.contains("outlives each worker; leave `Config::redundancy` at 1"), "{words}");
-    let error = replica_of(Group::alone(), |_| 0.0, &config, Own(Vec::new())).unwrap_err().to_string();
+    let error = replica_of(Group::alone(), |_| 0.0, &config, Own::default()).unwrap_err().to_string();
     assert!(error.contains("workers cannot share it; implement `Optimizer::rule`"), "{error}");
     let shards = Some(SHARDS);
     let errors = spawn(Over::Mixed, 4, &Options::default(), |group| {

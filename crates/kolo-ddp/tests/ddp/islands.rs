@@ -5,13 +5,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::common::checkpoints::cut_and_resume;
+use crate::common::own::Own;
 use crate::common::{self, WIDTH, bits, clip, lively, refusal, replica, replica_with, run_shard};
 use kolo_comm::{Group, threads};
 use kolo_ddp::checkpoint;
-use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer, Settings, Update};
+use kolo_ddp::optimizer::{OPTIMIZERS, Settings};
 use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::sync::{SYNCS, SyncMode};
-use kolo_ddp::{BucketCaps, Config, Error, LastStep, Layout, Replica, Sampler};
+use kolo_ddp::{BucketCaps, Config, Error, LastStep, Replica, Sampler};
 
 const SHARDS: usize = 4;
 /// Number of samples with which steps end in a batch that does not reach every island.
@@ -229,23 +230,6 @@ fn a_checkpoint_in_the_middle_of_a_round_is_refused() {
     checkpoint::save(folder.path(), &mut replica, &common::checkpoints::at(3)).unwrap();
 }
 
-/// An optimizer that is in no table.
-struct Own;
-
-impl Optimizer for Own {
-    fn init(&mut self, _: &Layout) {}
-
-    fn begin(&mut self, _: u64, _: f64) {}
-
-    fn update(&mut self, update: Update<'_>) {
-        update.parameters.iter_mut().zip(update.gradient).for_each(|(p, g)| *p -= 0.01 * g);
-    }
-
-    fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
-        Vec::new()
-    }
-}
-
 #[test]
 fn what_makes_no_sense_is_refused_in_a_sentence() {
     let local = config("local:H=3", 4);
@@ -257,7 +241,7 @@ fn what_makes_no_sense_is_refused_in_a_sentence() {
         let error = refusal(Group::alone(), &config);
         assert!(error.contains(text), "{error}");
     }
-    let own = replica_with(Arc::new(Group::alone()), &local, Box::new(Own));
+    let own = replica_with(Arc::new(Group::alone()), &local, Box::new(Own::default()));
     let error = own.err().unwrap().to_string();
     assert!(error.contains("Own` cannot make another one: implement `Optimizer::another`"), "{error}");
     assert_eq!(refusal(Group::alone(), &local), "");

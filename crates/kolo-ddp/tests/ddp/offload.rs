@@ -4,10 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use crate::common::checkpoints::{at, saved};
-use crate::common::groups::{choices, config, groups, replica_of, steps};
-use crate::common::{bits, noise, pass, refusal};
+use crate::common::groups::{choices, config, groups, replica_of, replica_with, train};
+use crate::common::own::Own;
+use crate::common::{bits, pass, refusal};
 use kolo_comm::{Group, Options, threads};
-use kolo_ddp::optimizer::{self, Averaged, Optimizer, Settings, Update};
+use kolo_ddp::optimizer::{self, Averaged, Settings};
 use kolo_ddp::{Config, Replica, Sharding, checkpoint};
 use kolo_testing::{Over, spawn};
 
@@ -18,10 +19,6 @@ fn in_file(config: &Config, folder: &Path) -> Config {
     Config { offload: Some(folder.into()), ..config.clone() }
 }
 
-fn new(group: Group, config: &Config, optimizer: impl Optimizer) -> Replica {
-    replica_of(group, |i| 1.5 * noise(1, i), config, optimizer).unwrap()
-}
-
 /// Each optimizer alone, and with each kind of division on several ranks.
 #[test]
 fn every_optimizer_has_the_bits_of_the_run_in_memory() {
@@ -30,8 +27,8 @@ fn every_optimizer_has_the_bits_of_the_run_in_memory() {
         let plain = config(groups(&of_block), if number % 2 == 0 { 0.0625 } else { 25.0 });
         let make = || optimizer::named(&choice.name, &choice.settings).unwrap();
         let run = |config: &Config, group: Group| {
-            let mut replica = new(group, config, make());
-            steps(&mut replica, 0..STEPS);
+            let mut replica = replica_with(group, config, make());
+            train(&mut replica, STEPS);
             bits(&mut replica)
         };
         let expected = run(&plain, Group::alone());
@@ -63,21 +60,21 @@ fn checkpoints_are_those_of_the_run_in_memory() {
             let choice = choice.clone();
             move |group: Group| {
                 let named = optimizer::named(&choice.name, &choice.settings).unwrap();
-                new(group, &config, Averaged::new(named, 0.9, true))
+                replica_with(group, &config, Averaged::new(named, 0.9, true))
             }
         };
         let end = |replica: &mut Replica| {
-            steps(replica, CUT..STEPS);
+            train(replica, STEPS);
             (bits(replica), replica.averages().unwrap().unwrap())
         };
         let expected = {
             let mut whole = make(plain.clone())(Group::alone());
-            steps(&mut whole, 0..CUT);
+            train(&mut whole, CUT);
             end(&mut whole)
         };
         let folders: Vec<_> = [(1, plain.clone()), (1, offloaded.clone()), (3, divided(&offloaded))]
             .into_iter()
-            .map(|(writers, config)| saved(CUT, writers, make(config), |replica| steps(replica, 0..CUT)))
+            .map(|(writers, config)| saved(CUT, writers, make(config), |replica| train(replica, CUT)))
             .collect();
         let content = |folder: &tempfile::TempDir| {
             let reader = checkpoint::Reader::open(&checkpoint::path(folder.path(), CUT)).unwrap();
@@ -111,8 +108,9 @@ fn descriptor(folder: &Path) -> std::path::PathBuf {
 fn a_file_that_fails_in_the_middle_ends_the_run_and_nothing_is_saved() {
     let folder = tempfile::tempdir().unwrap();
     let config = in_file(&config(Vec::new(), 0.0625), folder.path());
-    let mut replica = new(Group::alone(), &config, optimizer::named("adamw", &Settings::default()).unwrap());
-    steps(&mut replica, 0..2);
+    let mut replica =
+        replica_with(Group::alone(), &config, optimizer::named("adamw", &Settings::default()).unwrap());
+    train(&mut replica, 2);
     replica.values().unwrap();
     // Nobody else can reach the file, which has no name.
     fs::OpenOptions::new().write(true).open(descriptor(folder.path())).unwrap().set_len(0).unwrap();
@@ -141,27 +139,6 @@ fn a_file_that_fails_in_the_middle_ends_the_run_and_nothing_is_saved() {
     assert_eq!(fs::read_dir(checkpoints.path()).unwrap().count(), 0);
 }
 
-/// An optimizer that keeps its state itself.
-struct Own(Vec<f32>);
-
-impl Optimizer for Own {
-    fn name(&self) -> &str {
-        "own"
-    }
-
-    fn init(&mut self, layout: &optimizer::Layout) {
-        self.0 = vec![0.0; layout.len()];
-    }
-
-    fn begin(&mut self, _: u64, _: f64) {}
-
-    fn update(&mut self, _: Update<'_>) {}
-
-    fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
-        vec![("own", &mut self.0)]
-    }
-}
-
 #[test]
 fn what_cannot_be_in_a_file_is_refused_in_one_sentence() {
     let missing = Config { offload: Some("/nowhere/at/all".into()), ..Config::default() };
@@ -169,6 +146,9 @@ fn what_cannot_be_in_a_file_is_refused_in_one_sentence() {
     let words = "/nowhere/at/all: the folder for the optimizer's state does not exist; create it";
     assert_eq!(error, words);
     let config = in_file(&Config::default(), &std::env::temp_dir());
-    let error = replica_of(Group::alone(), |_| 0.0, &config, Own(Vec::new())).unwrap_err().to_string();
-    assert!(error.starts_with("the optimizer `own` keeps its state in memory of its own"), "{error}");
+    let error = replica_of(Group::alone(), |_| 0.0, &config, Own::default()).unwrap_err().to_string();
+    assert!(
+        error.starts_with("the optimizer `ddp::common::own::Own` keeps its state in memory of its own"),
+        "{error}"
+    );
 }

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::common::own::Own;
 use crate::common::{Scripted, WIDTH, clip, pass, scripted};
 use kolo_comm::{Group, threads};
-use kolo_ddp::optimizer::{self, Optimizer, Settings, Update};
+use kolo_ddp::optimizer::{self, Optimizer, Settings};
 use kolo_ddp::reduction;
 use kolo_ddp::transform::{Decision, GradientTransform};
 use kolo_ddp::{BucketCaps, Change, Config, Error, Kind, Layout, ParamSpec, Replica, Slice, Statistics};
@@ -90,22 +91,8 @@ fn settings_are_compared_where_ranks_meet() {
 }
 
 /// A user's rule, with a setting.
-struct Own(f64);
-
-impl Optimizer for Own {
-    fn settings(&self) -> Settings {
-        Settings::default().with("speed", self.0)
-    }
-
-    fn init(&mut self, _: &Layout) {}
-
-    fn begin(&mut self, _: u64, _: f64) {}
-
-    fn update(&mut self, _: Update<'_>) {}
-
-    fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
-        Vec::new()
-    }
+fn own(speed: f64) -> Box<dyn Optimizer> {
+    Box::new(Own { settings: Settings::default().with("speed", speed), ..Own::default() })
 }
 
 #[test]
@@ -117,16 +104,8 @@ fn optimizers_are_compared_by_name_and_settings() {
             sgd(0.8),
             "momentum is 0.9 on ranks 0 and 2 and 0.8 on rank 1;",
         ),
-        (
-            sgd,
-            Box::new(Own(0.9)) as Box<dyn Optimizer>,
-            "optimizer is sgd on ranks 0 and 2 and ddp::same_settings::Own on",
-        ),
-        (
-            |speed| Box::new(Own(speed)),
-            Box::new(Own(0.5)),
-            "speed is 0.9 on ranks 0 and 2 and 0.5 on rank 1;",
-        ),
+        (sgd, own(0.9), "optimizer is sgd on ranks 0 and 2 and ddp::common::own::Own on"),
+        (own, own(0.5), "speed is 0.9 on ranks 0 and 2 and 0.5 on rank 1;"),
     ] {
         let other = Mutex::new(Some(other));
         let error = all_errors(|group, differs| {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common::checkpoints::{at, saved};
-use crate::common::groups::{RATE, SHARDS, choices, config, groups, layout, replica_of, steps};
+use crate::common::groups::{RATE, SHARDS, alone, choices, config, groups, layout, replica_with, train};
 use crate::common::smooth::Smooth;
-use crate::common::{bits, clip, combinations, lively, noise, pass, refusal};
+use crate::common::{bits, clip, combinations, lively, pass, refusal};
 use kolo_comm::{Group, Options, threads};
 use kolo_ddp::optimizer::{self, Averaged, GroupSettings, Optimizer, Scope, Settings, Update};
 use kolo_ddp::reduction::{self, Reducer};
@@ -77,10 +77,6 @@ fn divisions(config: &Config) -> [Config; 2] {
     [sharded(config.clone()), gradients]
 }
 
-fn new(group: Group, config: &Config, optimizer: impl Optimizer) -> Replica {
-    replica_of(group, |i| 1.5 * noise(1, i), config, optimizer).unwrap()
-}
-
 #[test]
 fn every_optimizer_has_the_bits_of_the_plain_run_and_its_share_of_the_state() {
     let everywhere = [(1, Over::SHM), (2, Over::SHM), (3, Over::TCP), (4, Over::Mixed), (5, Over::SHM)];
@@ -89,8 +85,8 @@ fn every_optimizer_has_the_bits_of_the_plain_run_and_its_share_of_the_state() {
         let make = || optimizer::named(&choice.name, &choice.settings).unwrap();
         let run = |config: &Config, group: Group| {
             let counted = Arc::new(AtomicUsize::new(0));
-            let mut replica = new(group, config, Counted(make(), counted.clone()));
-            steps(&mut replica, 0..STEPS);
+            let mut replica = replica_with(group, config, Counted(make(), counted.clone()));
+            train(&mut replica, STEPS);
             (bits(&mut replica), counted.load(Ordering::Relaxed))
         };
         let (expected, whole) = run(&config, Group::alone());
@@ -147,17 +143,15 @@ fn reductions_transforms_and_scaled_losses_have_the_bits_of_the_plain_run() {
         cases.push((config, Box::new(move || entry.build(&lively(entry)).unwrap())));
     }
     for (number, (config, optimizer)) in cases.iter().enumerate() {
-        let mut plain = new(Group::alone(), &Config { shares: None, ..config.clone() }, optimizer());
-        steps(&mut plain, 0..STEPS);
-        let expected = bits(&mut plain);
+        let expected = alone(&Config { shares: None, ..config.clone() }, optimizer(), STEPS);
         // The shares are those of three ranks.
         let world = if config.shares.is_some() { 3 } else { 2 + number % 2 };
         let takes = |config: &Config| config.sharding.exclusion(&JobSetting::of(config)).is_none();
         for config in all_divisions(config).into_iter().filter(takes) {
             let ends = threads::spawn(world, |group| {
-                let mut replica = new(group, &config, optimizer());
+                let mut replica = replica_with(group, &config, optimizer());
                 replica.tune_hastily_for_tests();
-                steps(&mut replica, 0..STEPS);
+                train(&mut replica, STEPS);
                 bits(&mut replica)
             });
             let is_same = ends.unwrap().iter().all(|end| *end == expected);
@@ -171,10 +165,11 @@ fn reductions_transforms_and_scaled_losses_have_the_bits_of_the_plain_run() {
 #[test]
 fn an_own_transform_sees_the_whole_gradient() {
     let run = |config: &Config, group: Group| {
-        let mut replica = new(group, config, optimizer::named("adam", &Settings::default()).unwrap());
-        steps(&mut replica, 0..2);
+        let mut replica =
+            replica_with(group, config, optimizer::named("adam", &Settings::default()).unwrap());
+        train(&mut replica, 2);
         replica.add_transform(Smooth::default());
-        steps(&mut replica, 2..STEPS);
+        train(&mut replica, STEPS);
         bits(&mut replica)
     };
     let config = config(Vec::new(), 0.0625);
@@ -208,12 +203,12 @@ impl GradientTransform for Unit {
 #[test]
 fn an_own_transform_sees_divided_gradients_by_partial_sums() {
     let make = |config: &Config, group: Group| {
-        new(group, config, optimizer::named("adam", &Settings::default()).unwrap())
+        replica_with(group, config, optimizer::named("adam", &Settings::default()).unwrap())
     };
     let run = |config: &Config, group: Group| {
         let mut replica = make(config, group);
         replica.add_transform(Unit(BlockSquares::default()));
-        steps(&mut replica, 0..STEPS);
+        train(&mut replica, STEPS);
         bits(&mut replica)
     };
     let config = config(Vec::new(), 0.0625);
@@ -282,10 +277,10 @@ fn a_checkpoint_is_that_of_the_plain_run_and_any_number_of_workers_continues_fro
     let plain = || config(Vec::new(), 0.0625);
     for name in ["adamw", "lamb"] {
         let optimizer = || Averaged::new(optimizer::named(name, &Settings::default()).unwrap(), 0.9, true);
-        let make = |config: Config| move |group: Group| new(group, &config, optimizer());
-        let folder = |workers, config| saved(CUT, workers, make(config), |replica| steps(replica, 0..CUT));
+        let make = |config: Config| move |group: Group| replica_with(group, &config, optimizer());
+        let folder = |workers, config| saved(CUT, workers, make(config), |replica| train(replica, CUT));
         let mut whole = make(plain())(Group::alone());
-        steps(&mut whole, 0..STEPS);
+        train(&mut whole, STEPS);
         let expected = (bits(&mut whole), whole.averages().unwrap().unwrap());
         let twice = || Config { redundancy: 2, ..sharded(plain()) };
         let gradients = || Config { sharding: Sharding::Gradients, ..plain() };
@@ -323,7 +318,7 @@ fn a_checkpoint_is_that_of_the_plain_run_and_any_number_of_workers_continues_fro
                 let ends = threads::spawn(readers, |group| {
                     let mut replica = make(config.clone())(group);
                     checkpoint::resume(folder.path(), &mut replica).unwrap().unwrap();
-                    steps(&mut replica, CUT..STEPS);
+                    train(&mut replica, STEPS);
                     (bits(&mut replica), replica.averages().unwrap().unwrap())
                 });
                 assert!(ends.unwrap().iter().all(|end| *end == expected), "{name}, {readers} readers");
@@ -337,8 +332,8 @@ fn a_checkpoint_of_a_part_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let errors = threads::spawn(2, |group| {
         let optimizer = optimizer::named("adam", &Settings::default()).unwrap();
-        let mut replica = new(group, &sharded(config(Vec::new(), 1.0)), optimizer);
-        steps(&mut replica, 0..1);
+        let mut replica = replica_with(group, &sharded(config(Vec::new(), 1.0)), optimizer);
+        train(&mut replica, 1);
         checkpoint::save(folder.path(), &mut replica, &at(1)).unwrap_err().to_string()
     });
     for error in errors.unwrap() {
@@ -401,8 +396,8 @@ fn the_death_of_an_owner_is_named() {
     let ends = threads::spawn(2, |group| {
         let rank = group.rank().0;
         let optimizer = optimizer::named("adam", &Settings::default()).unwrap();
-        let mut replica = new(group, &sharded(config(Vec::new(), 0.0625)), optimizer);
-        steps(&mut replica, 0..2);
+        let mut replica = replica_with(group, &sharded(config(Vec::new(), 0.0625)), optimizer);
+        train(&mut replica, 2);
         for _ in replica.shards() {
             pass(&mut replica, 1.0, 1.0, [(0, vec![0.5; 1200])]).unwrap();
         }

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 
 use crate::common::elastic::{Script, check, run};
-use crate::common::groups::{RATE, SHARDS, config, gradient, layout};
-use crate::common::{Scripted, bits, combinations, lively, lively_reduction, noise, pass, refusal, scripted};
-use kolo_comm::{Group, Options, SHM, TCP, threads};
-use kolo_ddp::optimizer::{self, Settings};
+use crate::common::groups::{
+    RATE, SHARDS, alone, config, layout, model, passes, replica_with, train, two_generations,
+};
+use crate::common::{Scripted, bits, combinations, lively, lively_reduction, refusal, scripted};
+use kolo_comm::{Group, SHM, TCP, threads};
+use kolo_ddp::optimizer::{self, Optimizer, Settings};
 use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::sync::JobSetting;
 use kolo_ddp::{Change, Config, Error, Replica, Sharding, SpanId};
@@ -83,47 +85,8 @@ fn divided_or_shared(config: &Config) -> impl Iterator<Item = Config> {
     divided(config, 2).chain(takes.then_some(host))
 }
 
-/// Runs the passes of a step.
-fn passes(replica: &mut Replica) {
-    let (step, layout) = (replica.steps(), replica.layout().clone());
-    for shard in replica.shards() {
-        let gradients: Vec<(usize, Vec<f32>)> = layout
-            .spans()
-            .iter()
-            .enumerate()
-            .rev()
-            .map(|(n, span)| {
-                let values = replica.latest(SpanId(n)).iter().zip(span.offset..);
-                (n, values.map(|(value, index)| gradient(*value, index, step, shard)).collect())
-            })
-            .collect();
-        pass(replica, 1.0, 1.0, gradients).unwrap();
-    }
-}
-
-fn step(replica: &mut Replica) -> Change {
-    passes(replica);
-    replica.step(RATE).unwrap().change
-}
-
-fn train(replica: &mut Replica, to: u64) {
-    while replica.steps() < to {
-        step(replica);
-    }
-}
-
-fn new(group: Group, config: &Config, name: &str) -> Result<Replica, Error> {
-    let layout = layout();
-    let specs = layout.spans().iter().map(|span| span.spec.clone()).collect();
-    let values = (0..layout.len()).map(|i| 1.5 * noise(1, i)).collect();
-    Replica::new(Arc::new(group), specs, values, config, optimizer::named(name, &Settings::default())?)
-}
-
-/// The bits of one undisturbed rank without divided state.
-fn alone(config: Config, name: &str) -> Vec<u32> {
-    let mut replica = new(Group::alone(), &config, name).unwrap();
-    train(&mut replica, STEPS);
-    bits(&mut replica)
+fn named(name: &str) -> Box<dyn Optimizer> {
+    optimizer::named(name, &Settings::default()).unwrap()
 }
 
 /// Actions of a member, and the number of steps after which it takes them.
@@ -139,20 +102,18 @@ enum Plan {
 fn planned(config: &Config, name: &str, generations: &[&[usize]], plans: &[Plan]) -> Vec<Vec<u32>> {
     let groups = scripted(plans.len(), generations);
     let run = |groups: Receiver<Group>, plan: Plan| {
-        let layout = layout();
-        let specs: Vec<_> = layout.spans().iter().map(|span| span.spec.clone()).collect();
-        let values: Vec<f32> = (0..layout.len()).map(|i| 1.5 * noise(1, i)).collect();
-        let optimizer = optimizer::named(name, &Settings::default()).unwrap();
+        let (specs, values) = model();
         let wanted: Arc<AtomicBool> = Arc::default();
         let membership = Scripted::new(groups, wanted.clone());
-        let mut replica = Replica::elastic(membership, &specs, &values, config, optimizer).unwrap();
+        let mut replica = Replica::elastic(membership, &specs, &values, config, named(name)).unwrap();
         while replica.steps() < STEPS {
             match plan {
                 Plan::Admits(steps) if steps == replica.steps() => wanted.store(true, Ordering::SeqCst),
                 Plan::Leaves(steps) if steps == replica.steps() => replica.leave(),
                 _ => {}
             }
-            if step(&mut replica) == Change::Left {
+            passes(&mut replica);
+            if replica.step(RATE).unwrap().change == Change::Left {
                 return None;
             }
         }
@@ -179,7 +140,7 @@ fn workers_that_leave_and_join_move_the_parts() {
         Config { reduction, backup_every: 3, ..plain() }
     };
     for (base, name) in [(plain(), "adamw"), (plain(), "lamb"), (keeping(), "adamw")] {
-        let expected = alone(base.clone(), name);
+        let expected = alone(&base, named(name), STEPS);
         let two_leave = (
             &[&[0usize, 1, 2, 3][..], &[2, 3]][..],
             &[Plan::Leaves(5), Plan::Leaves(5), Plan::Stays, Plan::Stays][..],
@@ -204,17 +165,11 @@ fn workers_that_leave_and_join_move_the_parts() {
 /// Four ranks train; those that are not in `stay` die after the fifth step. Returns what becomes of the
 /// others: their bits, or their error.
 fn survivors(config: &Config, stay: &[usize]) -> Vec<Result<Vec<u32>, String>> {
-    let first = threads::groups(4, &Options::default()).unwrap();
-    let mut next: Vec<Option<Group>> =
-        threads::groups(stay.len(), &Options::default()).unwrap().into_iter().map(Some).collect();
-    let mut second: Vec<Option<Group>> = (0..4).map(|_| None).collect();
-    stay.iter().zip(&mut next).for_each(|(rank, group)| second[*rank] = group.take());
-    let run = |group: Group, next: Option<Group>| {
-        let mut replica = new(group, config, "adamw").unwrap();
+    two_generations(4, stay, 0, |first, next| {
+        let mut replica = replica_with(first?, config, named("adamw"));
         train(&mut replica, 5);
         bits(&mut replica);
-        let next = next?;
-        Some(match replica.regroup(Arc::new(next)) {
+        Some(match replica.regroup(Arc::new(next?)) {
             Ok(()) => {
                 train(&mut replica, STEPS);
                 Ok(bits(&mut replica))
@@ -224,21 +179,12 @@ fn survivors(config: &Config, stay: &[usize]) -> Vec<Result<Vec<u32>, String>> {
                 Err(error.to_string())
             }
         })
-    };
-    std::thread::scope(|scope| {
-        let run = &run;
-        let ranks: Vec<_> = first
-            .into_iter()
-            .zip(second)
-            .map(|(group, next)| scope.spawn(move || run(group, next)))
-            .collect();
-        ranks.into_iter().filter_map(|rank| rank.join().unwrap()).collect()
     })
 }
 
 #[test]
 fn the_death_of_all_owners_of_a_part_is_named_and_never_gives_other_bits() {
-    let expected = alone(config(Vec::new(), 0.0625), "adamw");
+    let expected = alone(&config(Vec::new(), 0.0625), named("adamw"), STEPS);
     // Parts belong to ranks 0 and 1, 1 and 2, 2 and 3, 3 and 0.
     for (redundancy, stay, gone) in [
         (2, &[0, 2][..], None),
@@ -294,13 +240,11 @@ fn a_rank_that_has_its_sums_makes_the_step_when_the_next_group_forms() {
     const FAILS: u64 = 6;
     for (fail, counts) in [(&[2][..], true), (&[1, 2], true), (&[0, 1, 2], false)] {
         for (base, name) in [(config(Vec::new(), 0.0625), "adamw"), (config(Vec::new(), 25.0), "lamb")] {
-            let expected = alone(base.clone(), name);
+            let expected = alone(&base, named(name), STEPS);
             for config in divided_or_shared(&base) {
-                let first = threads::groups(3, &Options::default()).unwrap();
-                let second = threads::groups(3, &Options::default()).unwrap();
-                let run = |group: Group, next: Group| {
-                    let rank = group.rank().0;
-                    let mut replica = new(group, &config, name).unwrap();
+                let ends = two_generations(3, &[0, 1, 2], 0, |group, next| {
+                    let mut replica = replica_with(group?, &config, named(name));
+                    let rank = replica.group().rank().0;
                     train(&mut replica, FAILS);
                     if fail.contains(&rank) {
                         replica.fail_when_ready_for_tests();
@@ -311,20 +255,13 @@ fn a_rank_that_has_its_sums_makes_the_step_when_the_next_group_forms() {
                     // A program may look at its model before it handles the error.
                     (0..layout().spans().len()).for_each(|id| drop(replica.latest(SpanId(id)).to_vec()));
                     replica.group().abandon("it failed");
-                    replica.regroup(Arc::new(next)).unwrap();
+                    replica.regroup(Arc::new(next?)).unwrap();
                     assert_eq!(replica.steps(), FAILS + u64::from(counts), "rank {rank}, {fail:?}");
                     assert_eq!(replica.last_step().unwrap().step + 1, replica.steps());
                     train(&mut replica, STEPS);
-                    bits(&mut replica)
-                };
-                std::thread::scope(|scope| {
-                    let run = &run;
-                    let start = |(group, next)| scope.spawn(move || run(group, next));
-                    let ranks: Vec<_> = first.into_iter().zip(second).map(start).collect();
-                    for rank in ranks {
-                        assert!(rank.join().unwrap() == expected, "{name}, {fail:?}");
-                    }
+                    Some(bits(&mut replica))
                 });
+                assert!(ends.len() == 3 && ends.iter().all(|end| *end == expected), "{name}, {fail:?}");
             }
         }
     }

@@ -8,6 +8,7 @@ mod model;
 mod own_parts;
 mod tallies;
 mod timing;
+mod whole_runs;
 
 use std::fs::File;
 use std::io::Write;
@@ -19,14 +20,13 @@ use std::time::Duration;
 
 use kolo_comm::{Group, Options, threads};
 use kolo_data::{DataSet, Part};
-use kolo_ddp::table::Choice;
 use kolo_elastic::{Coordinator, Member, MemberExit, MembershipPolicy};
 use kolo_train::{
-    EpochRow, Error, Flow, Job, LearningRateSchedule, Membership, Metric, OptimizerChoice, Pass, Recipe,
-    RunFolder, StepRow, Summary, Trained, Trainer,
+    EpochRow, Error, Flow, Job, Membership, Metric, Pass, Recipe, StepRow, Summary, Trained, Trainer,
 };
 
 use model::{FlatArrays, HIDDEN, INPUTS, Perceptron, Plane, Rows};
+use whole_runs::{job, recipe};
 
 const COORDINATOR: &str = "FLAT_ARRAYS_COORDINATOR";
 const MEMBER: &str = "FLAT_ARRAYS_MEMBER";
@@ -36,13 +36,6 @@ const LISTENER: &str = "listener of ";
 /// Beginning of that variable if the worker dies in a listener that ends the run for all.
 const STOP: &str = "stop by ";
 const FOLDER: &str = "FLAT_ARRAYS_FOLDER";
-
-/// Five epochs of four steps, of which the last is short.
-fn recipe() -> Recipe {
-    let mut recipe = Recipe { epochs: 5, shards: 4, batch_size: 2, ..Recipe::default() };
-    (recipe.rate.lr, recipe.rate.warmup_steps) = (0.1, 4);
-    recipe
-}
 
 /// The same with an average of the weights.
 fn averaging() -> Recipe {
@@ -71,10 +64,6 @@ fn train(
     trainer(job, dies).train_as(membership, Perceptron::new())
 }
 
-fn job(recipe: Recipe, folder: &Path, resume: bool) -> Job {
-    Job { folder: Some(RunFolder::at(folder.into())), resume, ..Job::new(recipe) }
-}
-
 fn run(recipe: Recipe, folder: &Path, resume: bool) -> Summary {
     let membership = Membership::Fixed(Group::alone());
     train(job(recipe, folder, resume), membership, |_| false).unwrap().summary.unwrap()
@@ -90,23 +79,12 @@ fn lines(folder: &Path, file: &str) -> usize {
 
 #[test]
 fn any_number_of_workers_ends_in_the_same_weights() {
-    let folder = tempfile::tempdir().unwrap();
-    let whole = run(recipe(), folder.path(), false);
+    let whole = whole_runs::on_any_number_of_workers(|job, group| {
+        train(job, Membership::Fixed(group), |_| false).unwrap().summary
+    });
     assert_eq!((whole.steps, whole.parameters), (20, HIDDEN * (INPUTS + 1) + HIDDEN + 1));
     let (first, last) = (Perceptron::new().forward(&test_rows()), whole.scores.get("loss").unwrap());
     assert!(last < 0.5 * kolo_train::Mean::from(first).sum / 7.0, "{whole:?}");
-    assert_eq!((lines(folder.path(), "steps.jsonl"), lines(folder.path(), "metrics.csv")), (20, 1 + 5));
-    for world in [2, 3] {
-        let folder = tempfile::tempdir().unwrap();
-        let trained = threads::spawn(world, |group| {
-            let job = job(recipe(), folder.path(), false);
-            train(job, Membership::Fixed(group), |_| false).unwrap().summary
-        });
-        let summaries: Vec<Summary> = trained.unwrap().into_iter().flatten().collect();
-        assert_eq!(summaries.len(), 1);
-        assert_eq!(summaries[0].weights_sha256, whole.weights_sha256, "{world} workers");
-        assert_eq!(summaries[0].scores, whole.scores, "{world} workers");
-    }
 }
 
 fn test_rows() -> Rows {
@@ -115,13 +93,7 @@ fn test_rows() -> Rows {
 
 #[test]
 fn a_resumed_run_ends_in_the_weights_of_a_whole_one() {
-    let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let expected = run(recipe(), whole.path(), false);
-    let first = run(Recipe { steps: Some(7), ..recipe() }, parts.path(), false);
-    assert!(first.steps == 7 && first.weights_sha256 != expected.weights_sha256);
-    let resumed = run(recipe(), parts.path(), true);
-    assert_eq!((resumed.steps, resumed.weights_sha256), (20, expected.weights_sha256));
-    assert_eq!((lines(parts.path(), "steps.jsonl"), lines(parts.path(), "metrics.csv")), (20, 1 + 5));
+    whole_runs::resumed(|job, group| train(job, Membership::Fixed(group), |_| false).unwrap().summary);
 }
 
 /// A worker of the next test, in a process of its own; nothing without its environment.
@@ -211,13 +183,9 @@ fn a_run_outlives_a_killed_worker_in_the_same_weights() {
 fn plain_gradient_descent_ends_in_the_same_weights() {
     const STEPS: usize = 30;
     const RATE: f64 = 0.1;
-    let sgd = Choice::new("sgd").with("momentum", 0.0).with("weight_decay", 0.0);
-    // All 30 samples in each step, on three workers.
-    let mut recipe = Recipe { epochs: STEPS, batch_size: 8, optimizer: OptimizerChoice(sgd), ..recipe() };
-    (recipe.rate.lr, recipe.rate.warmup_steps) = (RATE, 0);
-    recipe.rate.schedule = LearningRateSchedule::Constant;
     let trained = threads::spawn(3, |group| {
-        train(Job::new(recipe.clone()), Membership::Fixed(group), |_| false).unwrap().model.unwrap()
+        let job = Job::new(whole_runs::descent(STEPS, RATE));
+        train(job, Membership::Fixed(group), |_| false).unwrap().model.unwrap()
     });
 
     assert_close(&trained.unwrap(), &descended(STEPS, |_| RATE));
