@@ -163,11 +163,7 @@ pub(crate) struct Watch {
     failure: Arc<Mutex<Option<ReadError>>>,
 }
 
-impl std::fmt::Debug for Watch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Watch({} nodes)", self.nodes.len())
-    }
-}
+kolo_comm::opaque_debug!(Watch);
 
 /// Identity operation at the root.
 #[derive(Debug)]

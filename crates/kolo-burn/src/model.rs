@@ -24,11 +24,7 @@ pub struct BurnModel<M> {
     frozen: Arc<FrozenTensors>,
 }
 
-impl<M: fmt::Debug> fmt::Debug for BurnModel<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BurnModel").field("module", &self.module).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!([M: fmt::Debug] BurnModel<M> { module });
 
 impl<M: Module> BurnModel<M> {
     /// Returns the module.

@@ -1,7 +1,6 @@
 //! The interface to what runs a group's collectives on host memory. The native backend runs schedules
 //! over transports; another backend, MPI for example, replaces it completely.
 
-use std::fmt;
 use std::sync::Arc;
 
 use kolo_rendezvous::{Error, InvalidCall};
@@ -28,15 +27,7 @@ pub struct FormedBackend {
     pub end: fn(&Error),
 }
 
-impl fmt::Debug for FormedBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FormedBackend")
-            .field("rank", &self.rank)
-            .field("world", &self.world)
-            .field("node", &self.node)
-            .finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(FormedBackend { rank, world, node });
 
 /// A window that this rank is about to open.
 pub struct NewWindow<'a> {
@@ -49,14 +40,7 @@ pub struct NewWindow<'a> {
     pub(crate) reads_from: u64,
 }
 
-impl fmt::Debug for NewWindow<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NewWindow")
-            .field("part", &self.part)
-            .field("reads_from", &self.reads_from)
-            .finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(NewWindow<'_> { part, reads_from });
 
 impl NewWindow<'_> {
     pub(crate) fn bytes_of(&self, rank: Rank) -> usize {
@@ -104,11 +88,8 @@ pub trait Backend: Send {
     }
 
     /// Shows the parts of some buffers to all ranks and returns the other ranks' parts, in as many windows.
-    /// The parts stay unchanged until all ranks have reported that they no longer read the window.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Backend::run`].
+    /// The parts stay unchanged until all ranks have reported that they no longer read the window. Fails as
+    /// [`Backend::run`] does.
     fn open_windows(
         &mut self,
         _windows: &[NewWindow<'_>],

@@ -34,6 +34,8 @@ pub use pending::{Pending, Timing};
 
 pub use kolo_rendezvous::secure::{Token, host_timeout};
 pub use kolo_rendezvous::{BackendError, Error, Interface, InvalidCall, Liveness, env, hash};
+#[doc(hidden)]
+pub use kolo_schedule::opaque_debug;
 pub use kolo_schedule::{self as schedule, DType, Op, Rank, ReadBlock, Readers, Topology, tree};
 pub use kolo_transport::{
     Buffer, Congestion, Distance, Element, Number, SHM, TCP, THREADS, TRANSPORTS, TransportKind, bf16,

@@ -1,6 +1,5 @@
 //! Handles of started collectives.
 
-use std::fmt;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Instant;
 
@@ -14,11 +13,7 @@ pub struct Pending<R> {
     ready: Option<Outcome<R>>,
 }
 
-impl<R> fmt::Debug for Pending<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pending").finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!([R] Pending<R>);
 
 /// Start and end of a collective.
 #[derive(Clone, Copy, Debug)]
@@ -47,11 +42,8 @@ impl<R> Pending<R> {
         self.wait_timed().map(|(result, _)| result)
     }
 
-    /// Waits as [`Pending::wait`] does, and also returns when the collective ran.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Pending::wait`].
+    /// Waits as [`Pending::wait`] does, and also returns when the collective ran. Fails as [`Pending::wait`]
+    /// does.
     pub fn wait_timed(self) -> Result<(R, Timing), Error> {
         let lost = |_| Err(Error::CommThreadPanicked);
         self.ready.unwrap_or_else(|| self.result.recv().unwrap_or_else(lost))

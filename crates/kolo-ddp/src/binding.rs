@@ -5,7 +5,6 @@
 //! [`GradientSink`] as they are computed. Ranks, shards, reductions, optimizer and recovery are `Ddp`'s
 //! business.
 
-use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use crate::replica::Replica;
@@ -29,12 +28,9 @@ pub trait Binding {
     /// The model cannot be trained: the error names the tensor or device, and the remedy.
     fn inventory(&self, which: Which) -> Result<Inventory, BindingError>;
 
-    /// Does the same as [`Binding::inventory`] of all tensors, and may free the values of each large
-    /// trained one that it has read: [`Binding::write`] replaces them before they are used.
-    ///
-    /// # Errors
-    ///
-    /// Errors of [`Binding::inventory`].
+    /// Does the same as [`Binding::inventory`] of all tensors, and may free the values of each large trained
+    /// one that it has read: [`Binding::write`] replaces them before they are used. Fails as
+    /// [`Binding::inventory`] does.
     fn take_inventory(&mut self) -> Result<Inventory, BindingError> {
         self.inventory(Which::All)
     }
@@ -132,15 +128,7 @@ pub struct Inventory {
     pub warnings: Vec<String>,
 }
 
-impl fmt::Debug for Inventory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inventory")
-            .field("specs", &self.specs)
-            .field("values", &self.values.len())
-            .field("warnings", &self.warnings)
-            .finish()
-    }
-}
+kolo_comm::opaque_debug!(Inventory { specs, warnings });
 
 /// Values of all tensors, from which a binding takes what it writes: the newest ones, or others.
 #[derive(Clone)]
@@ -149,11 +137,7 @@ pub struct Values {
     pub(crate) source: Source,
 }
 
-impl fmt::Debug for Values {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Values").field("layout", &self.layout).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(Values { layout });
 
 /// Place of the values.
 #[derive(Clone)]
@@ -199,11 +183,7 @@ pub struct DividedSpan {
     divided: Arc<DividedValues>,
 }
 
-impl fmt::Debug for DividedSpan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DividedSpan").field("span", &self.span).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(DividedSpan { span });
 
 impl DividedSpan {
     /// Gathers the newest values from their owners, and returns them in the tensor's memory order. If that
@@ -220,11 +200,7 @@ pub struct SpanValues {
     values: Values,
 }
 
-impl fmt::Debug for SpanValues {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SpanValues").field("span", &self.span).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(SpanValues { span });
 
 impl SpanValues {
     /// Waits for the values, and returns them in the tensor's memory order. Must not be called while

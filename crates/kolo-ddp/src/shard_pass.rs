@@ -1,7 +1,6 @@
 //! The backward pass of one shard, as a guard: gradients can be handed over only while the guard lives, and
 //! only to the shard for which it was begun.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::replica::Replica;
@@ -43,11 +42,7 @@ pub struct ShardPass<A: Access> {
     number: u64,
 }
 
-impl<A: Access> fmt::Debug for ShardPass<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ShardPass").field("number", &self.number).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!([A: Access] ShardPass<A> { number });
 
 impl Replica {
     /// Begins the backward pass of this rank's next shard; `loss` is summed over `count` samples.
@@ -62,11 +57,8 @@ impl Replica {
 }
 
 impl<A: Access> ShardPass<A> {
-    /// Begins a pass as [`Replica::begin_shard`] does, with any [`Access`] to the replica.
-    ///
-    /// # Errors
-    ///
-    /// As [`Replica::begin_shard`].
+    /// Begins a pass as [`Replica::begin_shard`] does, with any [`Access`] to the replica. Fails as
+    /// [`Replica::begin_shard`] does.
     pub fn begin(mut access: A, loss: f64, count: f64) -> Result<Self, Error> {
         let number = access.with(|replica| replica.begin_pass(loss, count))?;
         Ok(ShardPass { access, number })

@@ -1,7 +1,6 @@
 //! The coordinator that every launcher runs: it serves the members of its node, and agrees with other
 //! coordinators.
 
-use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,11 +38,7 @@ pub struct Coordinator {
     ranks: MemberRanks,
 }
 
-impl fmt::Debug for Coordinator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Coordinator").field("address", &self.address).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(Coordinator { address });
 
 struct Shared {
     /// The store at which members arrive.

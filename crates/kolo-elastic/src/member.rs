@@ -1,7 +1,6 @@
 //! A worker of an elastic job: it arrives at its coordinator, receives a rank, and forms groups with other
 //! members.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -49,11 +48,7 @@ pub struct Member {
     generation: Option<Generation>,
 }
 
-impl fmt::Debug for Member {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Member").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(Member { name });
 
 impl Member {
     /// Returns this process's member, if its launcher runs a coordinator. Returns `None` also if another

@@ -1,6 +1,5 @@
 //! The models that Kolo knows by name. The command line, its help and the error messages read the table.
 
-use std::fmt;
 use std::sync::Arc;
 
 use burn::tensor::Device;
@@ -135,11 +134,7 @@ pub struct Entry<M> {
     pub build: fn(&Blueprint<'_>) -> M,
 }
 
-impl<M> fmt::Debug for Entry<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entry").field("name", &self.name).field("about", &self.about).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!([M] Entry<M> { name, about });
 
 impl<M: ImageModel + 'static> NamedModel for Entry<M> {
     fn name(&self) -> &'static str {

@@ -1,6 +1,5 @@
 //! A group with one GPU per rank, as an implementation of [`Collectives`].
 
-use std::fmt;
 use std::sync::Arc;
 
 use kolo_comm::{Collective, Collectives, Element, Group};
@@ -34,11 +33,7 @@ pub struct DeviceGroup {
     state: Arc<State>,
 }
 
-impl fmt::Debug for DeviceGroup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceGroup").finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(DeviceGroup);
 
 impl DeviceGroup {
     /// Creates the group of the devices of a group's ranks. This rank's device has the number `device` among

@@ -1,6 +1,5 @@
 //! A collective on the stream.
 
-use std::fmt;
 use std::sync::Arc;
 
 use cudarc::driver::CudaEvent;
@@ -19,11 +18,7 @@ pub struct DevicePending<T> {
     during: String,
 }
 
-impl<T> fmt::Debug for DevicePending<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DevicePending").field("during", &self.during).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!([T] DevicePending<T> { during });
 
 impl<T: Element> DevicePending<T> {
     pub(super) fn new(

@@ -5,7 +5,6 @@
 //! complete it joins its left sibling, if that is there, and so on. The remaining slots at the end are the
 //! rank's contributions, in the order and place that the tree sum needs.
 
-use std::fmt;
 use std::ops::Range;
 
 use kolo_comm::tree::Node;
@@ -19,11 +18,7 @@ pub struct ShardSum<T = f32> {
     nodes: Vec<Node>,
 }
 
-impl<T> fmt::Debug for ShardSum<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ShardSum").field("len", &self.len).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!([T] ShardSum<T> { len });
 
 /// Largest number of nodes that a rank holds at once while it goes through `shards`.
 fn depth(shards: Range<usize>) -> usize {
@@ -47,22 +42,14 @@ fn join(nodes: &mut Vec<Node>) -> bool {
 }
 
 impl<T: Number> ShardSum<T> {
-    /// Allocates the sums of `shards`, of `len` elements each.
-    ///
-    /// # Errors
-    ///
-    /// Out of memory.
+    /// Allocates the sums of `shards`, of `len` elements each. Fails if memory runs out.
     pub fn new(group: &Group, len: usize, shards: Range<usize>) -> Result<Self, Error> {
         let buffer = group.alloc(len * depth(shards))?;
         Ok(ShardSum { buffer: Some(buffer), len, nodes: Vec::new() })
     }
 
     /// Allocates the sums as [`ShardSum::new`] does, for a caller that puts every element of each shard.
-    /// Without shards they are zeros.
-    ///
-    /// # Errors
-    ///
-    /// Out of memory.
+    /// Without shards they are zeros. Fails if memory runs out.
     pub fn unspecified(group: &Group, len: usize, shards: Range<usize>) -> Result<Self, Error> {
         if shards.is_empty() {
             return Self::new(group, len, shards);

@@ -3,7 +3,6 @@
 //! A group has one [`Liveness`], which latches a failure and wakes every wait. The first failure counts:
 //! later ones are consequences, and every later call of the group reports the first one again.
 
-use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -29,11 +28,7 @@ pub struct Liveness {
     wakers: Mutex<Vec<Waker>>,
 }
 
-impl fmt::Debug for Liveness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Liveness").field("failed", &self.failed).finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(Liveness { failed });
 
 impl Liveness {
     /// Creates the state of a group of `world` ranks, all of them present.

@@ -36,6 +36,7 @@ pub mod hash;
 mod lower_bound;
 mod messages;
 mod network;
+mod opaque_debug;
 mod operation;
 mod ownership_by_rate;
 mod problem;

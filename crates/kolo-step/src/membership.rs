@@ -1,8 +1,6 @@
 //! Observer of steps for a job's membership: sends the other ranks the request for a change, and learns
 //! after which step it is to be made.
 
-use std::fmt;
-
 use kolo_comm::{Generation, JobMembership, Rank};
 
 use crate::step::{FLAGS, Received};
@@ -21,11 +19,7 @@ pub struct MembershipObserver {
     leaves_out: Option<(Rank, String)>,
 }
 
-impl fmt::Debug for MembershipObserver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MembershipObserver").field("leaving", &self.leaving).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(MembershipObserver { leaving });
 
 /// Result of the ranks' agreement in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

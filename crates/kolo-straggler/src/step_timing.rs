@@ -4,7 +4,6 @@
 //! waits for data or the reducer counts that it waits for communication. Medians are used because
 //! evaluations and checkpoints lie between some steps; the cost of such steps is reported separately.
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use kolo_schedule::Rank;
@@ -38,14 +37,7 @@ pub struct StepTiming {
     waited: Vec<Duration>,
 }
 
-impl fmt::Debug for StepTiming {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StepTiming")
-            .field("data", &self.data)
-            .field("compute", &self.compute)
-            .finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(StepTiming { data, compute });
 
 impl StepTiming {
     /// Adds time in which the training thread has waited for data.

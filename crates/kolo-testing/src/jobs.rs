@@ -1,6 +1,5 @@
 //! Programs started by tests, with a time limit and complete cleanup.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -77,11 +76,7 @@ pub struct JobCommand {
     output: PathBuf,
 }
 
-impl fmt::Debug for JobCommand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JobCommand").field("output", &self.output).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(JobCommand { output });
 
 impl JobCommand {
     /// A program with these arguments; `name` distinguishes it from other jobs of the same test.

@@ -1,7 +1,6 @@
 //! A test program that starts itself again under the mpirun of its MPI library, once for each case and
 //! number of ranks: `PROGRAM --case NAME`. Without that mpirun its tests are ignored.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -22,11 +21,7 @@ pub struct Case {
     pub fails_with: &'static [&'static str],
 }
 
-impl fmt::Debug for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Case").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(Case { name });
 
 impl Case {
     /// Creates a case that must succeed.

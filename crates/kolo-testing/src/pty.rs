@@ -1,7 +1,6 @@
 //! A terminal for programs that behave differently on one.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -22,11 +21,7 @@ pub struct PseudoTerminal {
     written: Arc<(Mutex<Vec<u8>>, Condvar)>,
 }
 
-impl fmt::Debug for PseudoTerminal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PseudoTerminal").finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(PseudoTerminal);
 
 impl PseudoTerminal {
     /// Opens a terminal of 100 columns and 30 lines.

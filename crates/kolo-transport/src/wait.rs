@@ -1,7 +1,6 @@
 //! Waiting of a collective for its peers: for how long, in which manner, and until when it makes sense.
 
 use std::cell::Cell;
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use kolo_rendezvous::{Error, Liveness, WaitGuard};
@@ -62,14 +61,7 @@ pub struct WaitContext<'a> {
     asked: Cell<Option<Instant>>,
 }
 
-impl fmt::Debug for WaitContext<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitContext")
-            .field("here", &self.here)
-            .field("timeout", &self.timeout)
-            .finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(WaitContext<'_> { here, timeout });
 
 /// Time between two questions whether a waiting thread was interrupted.
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(100);

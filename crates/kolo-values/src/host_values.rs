@@ -6,7 +6,6 @@
 //! there ([`HostValues::end_loans_of_next`]). If somebody has kept one, this process gets a private copy of
 //! the pages at the same addresses, which the loan shows from then on, and maps the shared pages anew.
 
-use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Weak};
@@ -39,14 +38,7 @@ struct Version {
     loans: Vec<Option<Loan>>,
 }
 
-impl fmt::Debug for HostValues {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostValues")
-            .field("len", &self.layout.len())
-            .field("current", &self.current)
-            .finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(HostValues { current });
 
 impl HostValues {
     /// Maps the values of the tensors of `layout`, of which version `current` is the current one.

@@ -10,7 +10,6 @@
 //! lives in such memory: whoever keeps many versions of a tensor keeps one of them there, and copies of all
 //! others.
 
-use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Weak};
 
@@ -45,20 +44,9 @@ pub(crate) struct LentPlace {
     place: Range<usize>,
 }
 
-impl fmt::Debug for LendableValues {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LendableValues")
-            .field("len", &self.len())
-            .field("lent", &self.lent)
-            .finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(LendableValues { lent });
 
-impl fmt::Debug for Loan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Loan").field("place", &self.0.place).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(Loan);
 
 impl Loan {
     /// Creates the loan of a place that nobody writes while the loan lives.

@@ -12,7 +12,6 @@
 //! that steps whole tensors ([`Scope::Tensor`](kolo_optim::Scope)) changes all blocks of a tensor together.
 //! The cost is a copy of the values.
 
-use std::fmt;
 use std::ops::Range;
 
 use kolo_optim::{Layout, Scope, Span, SpanId};
@@ -42,11 +41,7 @@ pub struct Undo {
     states: Vec<State>,
 }
 
-impl fmt::Debug for Undo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Undo").field("len", &self.other.len()).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(Undo);
 
 impl Undo {
     /// Creates the record of a step of which nothing is updated.

@@ -1,7 +1,6 @@
 //! Operations of the graph that a checkpointed block needs, on every backend of the table.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 #[cfg(feature = "cubecl")]
@@ -112,11 +111,7 @@ pub(super) trait Repeat: Send {
 #[derive(Clone)]
 pub(super) struct Recomputation(pub(super) Arc<Mutex<Option<Box<dyn Repeat>>>>);
 
-impl fmt::Debug for Recomputation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Recomputation")
-    }
-}
+kolo_comm::opaque_debug!(Recomputation);
 
 #[derive(Debug)]
 struct Recompute;
@@ -165,11 +160,7 @@ pub(super) struct Seed {
     pub(super) input: Option<(NodeId, DispatchTensor)>,
 }
 
-impl fmt::Debug for Seed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Seed({} leaves)", self.nodes.len())
-    }
-}
+kolo_comm::opaque_debug!(Seed);
 
 #[derive(Debug)]
 struct Root;

@@ -1,6 +1,5 @@
 //! The node of one use of a parameter, on every backend of the table.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -62,11 +61,7 @@ struct Again<B> {
     backend: PhantomData<fn() -> B>,
 }
 
-impl<B> fmt::Debug for Again<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Again").field("leaf", &self.leaf).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!([B] Again<B> { leaf });
 
 impl<B: HostMemory> RetroForward for Again<B> {
     fn forward(&self, states: &mut BackwardStates, node: NodeId) {

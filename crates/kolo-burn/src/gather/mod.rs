@@ -16,7 +16,6 @@ mod taking;
 mod tests;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::backend::Dispatch;
@@ -143,11 +142,7 @@ struct Parameter {
 #[derive(Clone)]
 pub(crate) struct Source(Arc<Parameter>);
 
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Source({})", self.0.spec.name)
-    }
-}
+kolo_comm::opaque_debug!(Source);
 
 impl Source {
     /// Gathers the values on a device without autodiff.
@@ -160,11 +155,7 @@ impl Source {
 #[derive(Clone)]
 struct Mine(Arc<Mutex<Nodes>>);
 
-impl fmt::Debug for Mine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Mine")
-    }
-}
+kolo_comm::opaque_debug!(Mine);
 
 /// Gathers a parameter when a layer fetches it.
 #[derive(Module, Debug)]

@@ -93,11 +93,7 @@ struct Gate;
 #[derive(Clone)]
 struct Waiter(Arc<Mutex<Replica>>);
 
-impl std::fmt::Debug for Waiter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Waiter")
-    }
-}
+kolo_comm::opaque_debug!(Waiter);
 
 impl Backward<Flex, 1> for Gate {
     type State = Waiter;

@@ -6,7 +6,6 @@
 //! receiver reads each connection. Messages from one rank with one tag arrive in the order of their sends.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -54,15 +53,7 @@ pub struct Messages {
     listener: Option<SecureListener>,
 }
 
-impl fmt::Debug for Messages {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Messages")
-            .field("rank", &self.rank)
-            .field("members", &self.members)
-            .field("timeout", &self.timeout)
-            .finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(Messages { rank, members, timeout });
 
 #[derive(Default)]
 struct Inbox {
@@ -300,15 +291,7 @@ pub struct Receiving {
     left: Option<Instant>,
 }
 
-impl fmt::Debug for Receiving {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receiving")
-            .field("call", &self.call)
-            .field("here", &self.here)
-            .field("timeout", &self.timeout)
-            .finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(Receiving { call, here, timeout });
 
 impl Receiving {
     /// Waits for the message; returns its sender and its bytes.

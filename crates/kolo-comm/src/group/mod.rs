@@ -17,7 +17,6 @@ mod split;
 mod stages;
 mod values;
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -66,15 +65,7 @@ pub struct Group {
     options: Options,
 }
 
-impl fmt::Debug for Group {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Group")
-            .field("rank", &self.rank)
-            .field("members", &self.members)
-            .field("transport", &self.transport)
-            .finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(Group { rank, members, transport });
 
 impl Group {
     /// Returns true if peers map this group's buffers.
@@ -194,11 +185,8 @@ impl Group {
         Buffer::zeroed(&self.pool, len)
     }
 
-    /// Allocates a buffer of `len` elements of any values, for a caller that writes all that it reads.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Group::alloc`].
+    /// Allocates a buffer of `len` elements of any values, for a caller that writes all that it reads. Fails
+    /// as [`Group::alloc`] does.
     pub fn alloc_unspecified<T: Element>(&self, len: usize) -> Result<Buffer<T>, Error> {
         Buffer::unspecified(&self.pool, len)
     }
@@ -228,11 +216,8 @@ impl Group {
     }
 
     /// Runs a collective on a slice. Peers cannot read a slice in place, so their parts are copied, which
-    /// takes longer than on a buffer of the group. After a failure the slice holds a partial result.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Group::run`].
+    /// takes longer than on a buffer of the group. After a failure the slice holds a partial result. Fails as
+    /// [`Group::run`] does.
     pub fn run_on_slice<T: Element>(&self, collective: &Collective, data: &mut [T]) -> Result<(), Error> {
         // Nothing is queued, so this thread can run it directly.
         if self.shared.queued.load(Ordering::Acquire) == 0 {
@@ -243,11 +228,8 @@ impl Group {
     }
 
     /// Runs a collective as [`Group::run`] does, but always on the calling thread: for callers that have a
-    /// communication thread of their own, and bring all collectives into one order.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Group::run`].
+    /// communication thread of their own, and bring all collectives into one order. Fails as [`Group::run`]
+    /// does.
     pub fn run_directly<T: Element>(
         &self,
         collective: &Collective,
@@ -258,11 +240,8 @@ impl Group {
         self.shared.run(collective, buffer, mode)
     }
 
-    /// Runs a collective on a slice as [`Group::run_directly`] does on a buffer.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Group::run`].
+    /// Runs a collective on a slice as [`Group::run_directly`] does on a buffer. Fails as [`Group::run`]
+    /// does.
     pub fn run_directly_on_slice<T: Element>(
         &self,
         collective: &Collective,

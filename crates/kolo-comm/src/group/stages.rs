@@ -1,7 +1,6 @@
 //! Collectives that belong together, with computation between them. They run one right after another on
 //! the communication thread, so every rank runs them at the same place among its other collectives.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -22,11 +21,7 @@ pub struct Stages {
     world: usize,
 }
 
-impl fmt::Debug for Stages {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stages").field("rank", &self.rank).field("world", &self.world).finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(Stages { rank, world });
 
 impl Stages {
     /// This rank's number in the group.
@@ -48,11 +43,7 @@ impl Stages {
         Buffer::zeroed(&self.pool, len)
     }
 
-    /// Runs a collective and returns the buffer.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Group::run`].
+    /// Runs a collective and returns the buffer. Fails as [`Group::run`] does.
     pub fn run<T: Element>(&self, collective: &Collective, buffer: Buffer<T>) -> Result<Buffer<T>, Error> {
         if !buffer.belongs_to(&self.pool) {
             return Err(InvalidCall::ForeignBuffer.into());

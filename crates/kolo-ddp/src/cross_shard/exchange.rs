@@ -1,6 +1,5 @@
 //! Sums over all shards of a step that are needed while their passes are running.
 
-use std::fmt;
 use std::time::Duration;
 
 use kolo_comm::{Collective, Group, Rank};
@@ -23,14 +22,7 @@ pub struct Exchange {
     waited: Duration,
 }
 
-impl fmt::Debug for Exchange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Exchange")
-            .field("followed", &self.followed)
-            .field("waited", &self.waited)
-            .finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(Exchange { followed, waited });
 
 impl Exchange {
     /// Connects ranks with these numbers of shards, which are the same on all of them. All ranks of `group`
@@ -50,11 +42,8 @@ impl Exchange {
         })
     }
 
-    /// Begins a step. `busy` is true if any of this rank's shards has samples. All ranks call it.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
+    /// Begins a step. `busy` is true if any of this rank's shards has samples. All ranks call it. Fails if a
+    /// collective fails (naming the rank).
     pub fn begin(&mut self, busy: bool) -> Result<(), Error> {
         let mut all = vec![0u8; self.group.world_size()];
         timed(&mut self.waited, "other shards", || self.group.all_gather(&[u8::from(busy)], &mut all))?;
@@ -65,30 +54,18 @@ impl Exchange {
 
     /// Sums `len` numbers over all shards of all ranks; `own` has those of this rank's shards, `None` for a
     /// shard without samples. All busy ranks call it with the same `len`.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
     pub(super) fn sum(&mut self, len: usize, own: &[Option<Vec<f64>>]) -> Result<Vec<f64>, Error> {
         self.announce(len)?;
         self.add(len, own)
     }
 
     /// Ends the sums of this step, and announces that to ranks without samples. All busy ranks call it.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
     pub(super) fn end(&mut self) -> Result<(), Error> {
         self.announce(0).map(drop)
     }
 
     /// Takes part in the other ranks' sums until they need no more, in a step in which no shard of this rank
-    /// has samples.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
+    /// has samples. Fails if a collective fails (naming the rank).
     pub fn follow(&mut self) -> Result<(), Error> {
         let nothing = vec![None; self.assignment.shards.len()];
         // Ends with the leader's step, or with the group.

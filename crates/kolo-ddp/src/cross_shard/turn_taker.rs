@@ -38,11 +38,7 @@ pub struct TurnTaker {
     changed: Condvar,
 }
 
-impl fmt::Debug for TurnTaker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TurnTaker").finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(TurnTaker);
 
 struct State {
     /// `None` when the step is over.
@@ -120,11 +116,7 @@ pub struct ShardHandle {
     number: usize,
 }
 
-impl fmt::Debug for ShardHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ShardHandle({})", self.shard)
-    }
-}
+kolo_comm::opaque_debug!(ShardHandle { shard });
 
 impl ShardHandle {
     /// The turns that it takes part in.

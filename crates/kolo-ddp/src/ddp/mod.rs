@@ -5,7 +5,6 @@ mod islands;
 mod state;
 mod statistics;
 
-use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -50,14 +49,7 @@ pub struct Ddp<B> {
     island: Option<usize>,
 }
 
-impl<B> fmt::Debug for Ddp<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ddp")
-            .field("shards", &self.shards)
-            .field("island", &self.island)
-            .finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!([B] Ddp<B> { shards, island });
 
 impl<B: Binding> Ddp<B> {
     /// Joins the replicas: checks that all ranks hold the same model and gives all of them rank 0's values.
@@ -190,11 +182,7 @@ impl<B: Binding> Ddp<B> {
     }
 
     /// Divides a data set as [`Ddp::sampler`] does, for a batch that grows between epochs: see
-    /// [`Replica::growing_sampler`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Sampler::growing`].
+    /// [`Replica::growing_sampler`]. Fails as [`Sampler::growing`] does.
     pub fn growing_sampler(
         &self,
         samples: usize,
@@ -296,11 +284,7 @@ impl<B: Binding> Ddp<B> {
 
     /// Continues with other ranks, after an error or between two steps: see [`Replica::regroup`]. Shards are
     /// divided anew, and an unfinished step is to be repeated: [`Replica::steps`] returns the number of the
-    /// next one.
-    ///
-    /// # Errors
-    ///
-    /// As [`Replica::regroup`].
+    /// next one. Fails as [`Replica::regroup`] does.
     pub fn regroup(&mut self, group: Group) -> Result<(), Error> {
         self.with_replica(|replica| replica.regroup(Arc::new(group)))?;
         self.follow_replica();

@@ -23,7 +23,6 @@ mod recorded;
 mod rule;
 
 use kolo_rendezvous::Error;
-use std::fmt;
 
 pub(crate) use claim::{Claim, Predecessor, Verdict};
 use rule::Rule;
@@ -50,15 +49,7 @@ pub struct ArbiterKind {
     read: fn(&str) -> Result<Rule, Error>,
 }
 
-impl fmt::Debug for ArbiterKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ArbiterKind")
-            .field("name", &self.name)
-            .field("usage", &self.usage)
-            .field("summary", &self.summary)
-            .finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(ArbiterKind { name, usage, summary });
 
 /// Requirement of an arbiter beside the job's launchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,5 @@
 //! Classes of a user's own files.
 
-use std::fmt;
 use std::path::Path;
 
 use kolo_burn_train::{best_class, softmax};
@@ -20,11 +19,7 @@ pub struct Predictor {
     classes: Vec<String>,
 }
 
-impl fmt::Debug for Predictor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Predictor").field("classes", &self.classes).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(Predictor { classes });
 
 /// A class of a sample, and its probability.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]

@@ -1,6 +1,5 @@
 //! The subject of an evaluation: the weights that belong to a path, and their model and data.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -44,15 +43,7 @@ pub struct Subject {
     pub(crate) weights: WeightsFile,
 }
 
-impl fmt::Debug for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subject")
-            .field("path", &self.path)
-            .field("step", &self.step)
-            .field("has_own_data", &self.has_own_data)
-            .finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(Subject { path, step, has_own_data });
 
 impl Subject {
     /// Finds the weights at a path: a run folder, a checkpoint, or a file from
@@ -131,12 +122,9 @@ impl Subject {
         Ok(Subject { path: path.into(), step, config, preprocessing, has_own_data, weights })
     }
 
-    /// Opens the data. Classes, and means of tables, are those of the training, which needs no training samples.
-    /// A folder or a table without parts that the user gave is all for tests.
-    ///
-    /// # Errors
-    ///
-    /// As [`Recipe::open_data`].
+    /// Opens the data. Classes, and means of tables, are those of the training, which needs no training
+    /// samples. A folder or a table without parts that the user gave is all for tests. Fails as
+    /// [`Recipe::open_data`] does.
     pub fn open_data(&self) -> Result<Arc<dyn ImageDataSet>, DataError> {
         let trained = self.preprocessing.clone();
         let options = self.config.open_options();

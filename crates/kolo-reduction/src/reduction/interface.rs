@@ -72,11 +72,7 @@ pub trait Reducer: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Makes the reduction of a bucket.
-    ///
-    /// # Errors
-    ///
-    /// Out of memory.
+    /// Makes the reduction of a bucket. Fails if memory runs out.
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error>;
 }
 
@@ -236,14 +232,7 @@ pub struct Context<'a> {
     pub assignment: &'a Assignment,
 }
 
-impl fmt::Debug for Context<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context")
-            .field("group", self.group)
-            .field("bucket", self.bucket)
-            .finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(Context<'_> { group, bucket });
 
 impl dyn Reducer {
     /// Checks, as [`Reducer::check`] does, the settings of an optimizer and those that differ in its groups.

@@ -1,7 +1,5 @@
 //! The sum of squares of a gradient that comes in slices, in the same bits for any cut.
 
-use std::fmt;
-
 use crate::buckets::{BLOCK, Slice};
 use kolo_optim::norm::sum_of_squares;
 use kolo_optim::{Layout, Span};
@@ -16,11 +14,7 @@ pub struct BlockSquares {
     first: Vec<usize>,
 }
 
-impl fmt::Debug for BlockSquares {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BlockSquares({} spans)", self.first.len())
-    }
-}
+kolo_comm::opaque_debug!(BlockSquares);
 
 impl BlockSquares {
     /// Starts with zeros.

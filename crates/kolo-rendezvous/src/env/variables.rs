@@ -2,16 +2,11 @@
 
 use super::names::MOST_PROCESSES;
 use crate::error::Error;
-use std::fmt;
 
 /// The environment of a worker.
 pub struct Variables<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);
 
-impl fmt::Debug for Variables<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Variables(..)")
-    }
-}
+kolo_schedule::opaque_debug!(Variables<'_>);
 
 impl Variables<'_> {
     /// Returns the environment of this process.

@@ -14,7 +14,6 @@
 //! version, protocol or protection. Only "accepted" tells the initiator that the listener has not dropped it
 //! for too many handshakes, and that it need not connect again.
 
-use std::fmt;
 use std::io::{self, Read, Write};
 
 use snow::{Builder, HandshakeState};
@@ -154,11 +153,7 @@ pub struct Authenticated {
     protection: Protection,
 }
 
-impl fmt::Debug for Authenticated {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authenticated").finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(Authenticated);
 
 impl Authenticated {
     /// Sends "accepted" to the initiator. Returns the session for all further bytes, if they are encrypted.

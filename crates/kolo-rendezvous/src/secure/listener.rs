@@ -5,7 +5,6 @@
 //! a peer with the token gets through a flood of strangers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -47,11 +46,7 @@ pub struct Accepted {
     pub identity: Vec<u8>,
 }
 
-impl fmt::Debug for Accepted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Accepted").field("stream", &self.stream).finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(Accepted { stream });
 
 /// A listener and its threads, which end on drop.
 pub struct SecureListener {
@@ -59,11 +54,7 @@ pub struct SecureListener {
     accepting: Option<JoinHandle<()>>,
 }
 
-impl fmt::Debug for SecureListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SecureListener").field("listener", &self.shared.listener).finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(SecureListener);
 
 struct Shared {
     listener: TcpListener,

@@ -2,7 +2,6 @@
 //!
 //! A changed, omitted, repeated or reordered record does not open, because each is sealed under its number.
 
-use std::fmt;
 use std::io;
 
 use snow::TransportState;
@@ -31,11 +30,7 @@ pub struct Session {
     keys: TransportState,
 }
 
-impl fmt::Debug for Session {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(Session);
 
 impl Session {
     pub(super) fn new(keys: TransportState) -> Session {

@@ -1,6 +1,5 @@
 //! Connections: the connecting side of the handshake, and the store's streams, encrypted with a token.
 
-use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -78,11 +77,7 @@ pub struct SecureStream {
     read: usize,
 }
 
-impl fmt::Debug for SecureStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SecureStream").field("stream", &self.stream).finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(SecureStream { stream });
 
 struct Keys {
     session: Mutex<Session>,

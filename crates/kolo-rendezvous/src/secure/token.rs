@@ -1,6 +1,5 @@
 //! The job's token: a secret that only its workers know.
 
-use std::fmt;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -118,11 +117,7 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(…)")
-    }
-}
+kolo_schedule::opaque_debug!(Token);
 
 fn read(path: &Path) -> Result<String, String> {
     let cannot = |cause: std::io::Error| format!("cannot be read: {cause}");
@@ -165,7 +160,7 @@ mod tests {
 
     #[test]
     fn tokens_are_never_printed() {
-        assert_eq!(format!("{:?}", Token::new(GOOD).unwrap()), "Token(…)");
+        assert_eq!(format!("{:?}", Token::new(GOOD).unwrap()), "Token { .. }");
         let error = lookup(&[("KOLO_TOKEN", "hush")]).unwrap_err();
         assert!(!format!("{error} {error:?}").contains("hush"));
     }

@@ -1,6 +1,5 @@
 //! The client of the store, on every rank.
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -26,11 +25,7 @@ pub struct Store {
     address: SocketAddr,
 }
 
-impl fmt::Debug for Store {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("address", &self.address).finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(Store { address });
 
 impl Store {
     /// Connects to the store, waiting up to `timeout` until rank 0 serves it.
@@ -72,11 +67,8 @@ impl Store {
         self.expect_kept(&Request::Set { key: key.into(), value })
     }
 
-    /// Sets a value when this connection ends, for whatever reason: a last will, in MQTT's terms.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Store::set`].
+    /// Sets a value when this connection ends, for whatever reason: a last will, in MQTT's terms. Fails as
+    /// [`Store::set`] does.
     pub fn will(&mut self, key: &str, value: String) -> Result<(), Error> {
         self.expect_kept(&Request::Will { key: key.into(), value })
     }
@@ -107,20 +99,14 @@ impl Store {
         self.find(&Request::Get { key: key.into(), wait_ms: milliseconds(wait) })
     }
 
-    /// Works like [`Store::get`], and removes the value from the store: for messages with one reader.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Store::get`].
+    /// Works like [`Store::get`], and removes the value from the store: for messages with one reader. Fails
+    /// as [`Store::get`] does.
     pub fn take(&mut self, key: &str, wait: Duration) -> Result<Option<String>, Error> {
         self.find(&Request::Take { key: key.into(), wait_ms: milliseconds(wait) })
     }
 
-    /// Waits for the values of `topic/0` to `topic/<count − 1>`; returns the missing ones after `wait`.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Store::get`].
+    /// Waits for the values of `topic/0` to `topic/<count − 1>`; returns the missing ones after `wait`. Fails
+    /// as [`Store::get`] does.
     pub fn gather(&mut self, topic: &str, count: usize, wait: Duration) -> Result<Gathered, Error> {
         let mut values = Vec::new();
         while values.len() < count {

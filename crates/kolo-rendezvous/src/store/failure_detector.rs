@@ -1,7 +1,6 @@
 //! The failure detector: a connection to the store that shows that this rank lives, and a thread that
 //! receives the state of the other ranks.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,11 +26,7 @@ pub struct FailureDetector {
     listening: Option<JoinHandle<()>>,
 }
 
-impl fmt::Debug for FailureDetector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FailureDetector").finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(FailureDetector);
 
 impl FailureDetector {
     /// Starts detection for `rank` with the store at `address`, to which this rank has connected before: a

@@ -249,12 +249,7 @@ fn servers_add_for_workers() {
                     for topology in [Topology::single(world), Topology::separate(world), pairs] {
                         let operation = Operation::AllReduce;
                         for name in prove_contributions(
-                            &contributions,
-                            &topology,
-                            &operation,
-                            false,
-                            contributed,
-                            check,
+                            &contributions, &topology, &operation, false, contributed, check,
                         ) {
                             *proved.entry(name).or_insert(0) += 1;
                         }

@@ -18,7 +18,6 @@ use self::search::Search;
 pub use self::search::{Space, Trial};
 pub use self::setting::TunedSetting;
 use self::watch::Watch;
-use std::fmt;
 
 /// Number of steps for which a setting is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,11 +62,7 @@ pub struct Tuner {
     changed: Option<(f64, f64)>,
 }
 
-impl fmt::Debug for Tuner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tuner").field("steps", &self.steps).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(Tuner { steps });
 
 enum Stage {
     /// Nothing has been tried: the first steps are profiled.

@@ -1,6 +1,5 @@
 //! The core, which every way to synchronize runs: one rank's layout, values, optimizer, step and observers.
 
-use std::fmt;
 use std::sync::Arc;
 
 use kolo_comm::{Group, Rank};
@@ -56,15 +55,7 @@ pub struct Core {
     pub notices: Notices,
 }
 
-impl fmt::Debug for Core {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Core")
-            .field("ranks", &self.ranks)
-            .field("weights", &self.weights)
-            .field("progress", &self.progress)
-            .finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(Core { ranks, weights, progress });
 
 /// Ranks that train together.
 #[derive(Debug)]
@@ -219,11 +210,8 @@ impl Core {
         }
     }
 
-    /// Begins the next pass of the core's own step, and returns the pass's number.
-    ///
-    /// # Errors
-    ///
-    /// Another pass is under way, this rank has no more shards in this step, or an earlier update has failed.
+    /// Begins the next pass of the core's own step, and returns the pass's number. Errors: another pass is
+    /// under way, this rank has no more shards in this step, or an earlier update has failed.
     pub(crate) fn begin_pass(&mut self, loss: f64, count: f64) -> Result<u64, Error> {
         self.apply_outstanding()?;
         self.begin_trace(self.step.shares().iter().sum())?;
@@ -255,11 +243,7 @@ impl Core {
     }
 
     /// All values of the model after all steps so far. Where values are divided it is a collective, which
-    /// gathers them all.
-    ///
-    /// # Errors
-    ///
-    /// The last step's reduction failed (naming the rank).
+    /// gathers them all. Fails if the last step's reduction failed (naming the rank).
     pub fn values(&mut self) -> Result<&[f32], Error> {
         self.apply_outstanding()?;
         if let Some(divided) = self.weights.divided.clone() {

@@ -1,7 +1,6 @@
 //! Traits of a way to synchronize, which runs the steps of a core.
 
 use kolo_comm::{Group, Rank};
-use std::fmt;
 
 use crate::config::Config;
 use crate::replica::core::Core;
@@ -24,11 +23,7 @@ pub struct Made {
     pub mode: Box<dyn Mode>,
 }
 
-impl fmt::Debug for Made {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Made").field("config", &self.config).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(Made { config });
 
 /// State of a job between two steps of its program.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,11 +72,7 @@ pub trait Mode: Passes + ModeState + Send {
     }
 
     /// Agrees with the other ranks on everything that the core's division of shards depends on, before the
-    /// core's first step in `group`. A collective.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
+    /// core's first step in `group`. A collective. Fails if a collective fails (naming the rank).
     fn divide(&mut self, _: &mut Core, _: &Group) -> Result<(), Error> {
         Ok(())
     }
@@ -158,21 +149,15 @@ pub trait ModeState {
         core.weights.visit_state(visit);
     }
 
-    /// Returns the job's notes, as far as this rank has them. Applies all pending updates first.
-    ///
-    /// # Errors
-    ///
-    /// The last step's reduction failed (naming the rank).
+    /// Returns the job's notes, as far as this rank has them. Applies all pending updates first. Fails if the
+    /// last step's reduction failed (naming the rank).
     fn notes(&mut self, core: &mut Core) -> Result<JobNotes, Error> {
         core.apply_outstanding()?;
         Ok(JobNotes { core: core.notes(), islands: Vec::new(), skipped_steps: 0, updates: None })
     }
 
-    /// Continues from the job's notes, after [`Mode::form`] and when the arrays are there.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Core::set_notes`].
+    /// Continues from the job's notes, after [`Mode::form`] and when the arrays are there. Fails as
+    /// [`Core::set_notes`] does.
     fn set_notes(&mut self, core: &mut Core, notes: JobNotes) -> Result<(), Error> {
         core.set_notes(notes.core)
     }

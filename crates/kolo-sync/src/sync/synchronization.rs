@@ -6,7 +6,6 @@ use super::traits::SyncTraits;
 use crate::config::Config;
 use kolo_optim::Optimizer;
 use kolo_reduction::Error;
-use std::fmt;
 
 /// Function that creates a mode for a job of that number of ranks, from the program's optimizer.
 pub(super) type Make = fn(&Config, usize, Box<dyn Optimizer>) -> Result<Made, Error>;
@@ -21,8 +20,4 @@ pub struct Synchronization {
     pub(super) make: Make,
 }
 
-impl fmt::Debug for Synchronization {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Synchronization").field("traits", &self.traits).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(Synchronization { traits });

@@ -5,7 +5,6 @@
 //! compares this run with others. A verified step waits for all of its reductions, also if they would have
 //! overlapped with the next forward pass.
 
-use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -41,31 +40,16 @@ pub struct Verifier {
     seen: u64,
 }
 
-impl fmt::Debug for Verifier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Verifier")
-            .field("every", &self.every)
-            .field("local_statistics", &self.local_statistics)
-            .field("islands", &self.islands)
-            .finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(Verifier { every, local_statistics, islands });
 
-/// Returns true if the environment requests a trace of this process, as `kolo verify` does.
-///
-/// # Errors
-///
-/// A variable of the environment is invalid.
+/// Returns true if the environment requests a trace of this process, as `kolo verify` does. Errors: a
+/// variable of the environment is invalid.
 pub(crate) fn is_watched() -> Result<bool, Error> {
     Ok(TraceOptions::from_env()?.is_some())
 }
 
 impl Verifier {
-    /// Reads the configuration and the environment.
-    ///
-    /// # Errors
-    ///
-    /// A variable of the environment is invalid.
+    /// Reads the configuration and the environment. Errors: a variable of the environment is invalid.
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
         let local_statistics = config.statistics == crate::Statistics::Local;
         let (every, islands) = (config.verify_every, config.sync.traits().rounds.is_some());
@@ -133,11 +117,8 @@ impl Verifier {
     }
 
     /// Writes the values with which the first step begins to the trace. May be called repeatedly, before a
-    /// step has changed anything. If rank 0 has died, its successor continues its trace.
-    ///
-    /// # Errors
-    ///
-    /// Names the file that cannot be written.
+    /// step has changed anything. If rank 0 has died, its successor continues its trace. Errors: names the
+    /// file that cannot be written.
     pub(crate) fn begin(
         &mut self,
         group: &Group,
@@ -172,11 +153,8 @@ impl Verifier {
     }
 
     /// Compares the values after a step with the other ranks, and writes them to the trace; `servers` have
-    /// none.
-    ///
-    /// # Errors
-    ///
-    /// The ranks differ ([`Error::Drift`]), a collective failed, or the trace cannot be written.
+    /// none. Errors: the ranks differ ([`Error::Drift`]), a collective failed, or the trace cannot be
+    /// written.
     pub(crate) fn verify(
         &mut self,
         group: &Group,

@@ -1,6 +1,5 @@
 //! A buffer: elements in a group's memory.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -36,11 +35,7 @@ pub struct Memory<'a> {
     exclusive: PhantomData<&'a mut [u8]>,
 }
 
-impl fmt::Debug for Memory<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memory").field("elements", &self.elements).finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(Memory<'_> { elements });
 
 impl<'a> Memory<'a> {
     /// Creates the memory of a slice, which peers cannot read in place.

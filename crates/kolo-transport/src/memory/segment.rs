@@ -1,7 +1,6 @@
 //! The bytes of one message.
 
 use super::pool::Block;
-use std::fmt;
 
 /// A run of bytes in a collective's memory, sent as one message.
 #[derive(Clone, Copy)]
@@ -16,11 +15,4 @@ pub struct Segment<'a> {
     pub content: u64,
 }
 
-impl fmt::Debug for Segment<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Segment")
-            .field("bytes", &self.bytes)
-            .field("content", &self.content)
-            .finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(Segment<'_> { bytes, content });

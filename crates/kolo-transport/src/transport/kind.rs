@@ -1,6 +1,5 @@
 //! A transport before it is connected: its name, its reach, and the steps that connect two ranks.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,14 +89,7 @@ pub struct Connecting<'a> {
     pub liveness: &'a Liveness,
 }
 
-impl fmt::Debug for Connecting<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connecting")
-            .field("rank", &self.rank)
-            .field("world", &self.world)
-            .finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(Connecting<'_> { rank, world });
 
 /// Context of a rank for all groups that it connects: its job's group and all sub-groups of that.
 #[derive(Clone, Debug)]

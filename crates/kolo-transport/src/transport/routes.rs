@@ -2,7 +2,6 @@
 //! that spans nodes has shared memory within a node and a network between nodes.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::time::Instant;
 
 use kolo_rendezvous::Error;
@@ -26,14 +25,7 @@ pub struct Routes {
     contents: u64,
 }
 
-impl fmt::Debug for Routes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Routes")
-            .field("name", &self.name)
-            .field("contents", &self.contents)
-            .finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(Routes { name, contents });
 
 struct Others<'a>(&'a mut [Box<dyn Transport>], &'a mut [Box<dyn Transport>]);
 

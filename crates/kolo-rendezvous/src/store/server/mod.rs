@@ -4,7 +4,6 @@ mod awaited;
 mod monitor;
 mod state;
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -30,11 +29,7 @@ pub struct Server {
     listener: SecureListener,
 }
 
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("listener", &self.listener).finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(Server { listener });
 
 impl Server {
     /// Starts a store at `address` for a group of `world` ranks; port 0 selects a free port.
