@@ -6,29 +6,20 @@ use candle_core::DType;
 /// [`Ddp`](crate::Ddp) returns it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum Error {
     /// A variable has another element type than `f32`.
     #[error(
         "parameter `{parameter}` is {}; Kolo trains f32, so build the model with `DType::F32`",
         dtype.as_str()
     )]
-    DType {
-        /// Name in the `VarMap`.
-        parameter: String,
-        /// Element type of the variable.
-        dtype: DType,
-    },
+    DType { parameter: String, dtype: DType },
     /// A variable is not in the memory of the host.
     #[error(
         "parameter `{parameter}` is on {device}; Kolo trains candle models on the CPU: build it on \
          `Device::Cpu`"
     )]
-    Device {
-        /// Name in the `VarMap`.
-        parameter: String,
-        /// Device, as candle prints it.
-        device: String,
-    },
+    Device { parameter: String, device: String },
     /// No variable of the map is trained.
     #[error("the `VarMap` holds no parameter to train; build the model with the given `VarBuilder`")]
     NothingTrained,
@@ -37,10 +28,7 @@ pub enum Error {
     Frozen(#[from] kolo_ddp::optimizer::GroupError),
     /// A pattern of [`Options::statistics`](crate::Options::statistics) names no variable.
     #[error("statistics {pattern}: no variable of the model has such a name")]
-    NoStatistic {
-        /// The pattern.
-        pattern: String,
-    },
+    NoStatistic { pattern: String },
     /// A loss reaches no trained parameter.
     #[error(
         "the loss does not depend on a trained parameter of this model; compute it by `Ddp::model`, without \
@@ -66,9 +54,7 @@ pub enum Error {
     /// A variable's values could not be read.
     #[error("parameter `{parameter}` cannot be read: {}", sentence(cause))]
     Read {
-        /// Name in the `VarMap`.
         parameter: String,
-        /// Error of candle.
         #[source]
         cause: candle_core::Error,
     },

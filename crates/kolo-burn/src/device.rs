@@ -62,10 +62,6 @@ pub(crate) fn check_model<M: Module>(module: &M) -> Result<Vec<String>, Error> {
 }
 
 /// Returns true if the device's tensors are in host memory: of the table, those of the exact ones are.
-///
-/// # Errors
-///
-/// Returns the errors of [`check`].
 pub(crate) fn is_on_host(device: &Device) -> Result<bool, Error> {
     is_exact(device)
 }

@@ -8,27 +8,21 @@ use rustix::process::{Resource, getrlimit};
 /// Error of a checkpoint, with the name of the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum Error {
     /// A part of a checkpoint holds elements that the model does not have.
     #[error("a part of the checkpoint has elements {start}..{end}, but the model has {len}")]
     PartTooLong {
         /// First element in flat memory.
         start: usize,
-        /// End of the range.
         end: usize,
-        /// Number of elements of the model.
         len: usize,
     },
     /// The file of a checkpoint's part is not named after its set.
     #[error(
         "a checkpoint cannot have a part named `{file}`; name it like {whole}, with `-` and more before the dot"
     )]
-    PartFile {
-        /// File as given.
-        file: String,
-        /// Name of the file that holds the whole set.
-        whole: &'static str,
-    },
+    PartFile { file: String, whole: &'static str },
     /// The number of checkpoints to keep is 0.
     #[error("0 checkpoints to keep: it must be at least 1")]
     KeepsNone,
@@ -40,36 +34,20 @@ pub enum Error {
     SnapshotNotFinite {
         /// Steps done.
         step: u64,
-        /// First tensor that is not finite, by its name in the file.
         tensor: String,
     },
     /// A file of a checkpoint holds values that are not finite.
     #[error("{}: {} not finite, so no run can continue from it; use an older checkpoint", path.display(), are(tensors))]
-    NotFinite {
-        /// Path of the file.
-        path: PathBuf,
-        /// Names of the tensors that are not finite.
-        tensors: Vec<String>,
-    },
+    NotFinite { path: PathBuf, tensors: Vec<String> },
     /// Another process writes the folder now.
     #[error("{}: {source}", folder.display())]
-    NotAllowed {
-        /// Folder of the checkpoints.
-        folder: PathBuf,
-        /// Reason that the writer's guard gave.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    NotAllowed { folder: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
     /// The thread that writes checkpoints panicked.
     #[error("the thread that writes checkpoints panicked; this is a bug")]
     WriterPanicked,
     /// A file of a checkpoint cannot be read or written.
     #[error("{}: {problem}", path.display())]
-    File {
-        /// Path of the file.
-        path: PathBuf,
-        /// Problem and remedy.
-        problem: String,
-    },
+    File { path: PathBuf, problem: String },
 }
 
 /// Returns the names of the first few tensors, and a verb.

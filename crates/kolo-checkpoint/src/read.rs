@@ -59,20 +59,14 @@ impl Reader {
         serde_json::from_value(position).map_err(|e| Error::file(self.folder.join(POSITION), e))
     }
 
-    /// Returns how often the next step is expected to use each tensor, if the checkpoint has it.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Reader::entry`].
+    /// Returns how often the next step is expected to use each tensor, if the checkpoint has it. Fails as
+    /// [`Reader::entry`] does.
     pub fn uses(&self) -> Result<Option<Vec<u32>>, Error> {
         self.entry(USES)
     }
 
-    /// Returns the averages behind the gradient's noise scale, if the checkpoint has them.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Reader::entry`].
+    /// Returns the averages behind the gradient's noise scale, if the checkpoint has them. Fails as
+    /// [`Reader::entry`] does.
     pub fn noise_scale(&self) -> Result<Option<Vec<String>>, Error> {
         self.entry(NOISE_SCALE)
     }

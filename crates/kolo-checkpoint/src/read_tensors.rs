@@ -62,11 +62,8 @@ impl Reader {
     }
 
     /// Reads several kinds of tensors of a set, such as all states of an optimizer or the residuals of all
-    /// shards. Each prefix has its own values, filled as by [`Reader::read`]. Each file is read once.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`Reader::read`].
+    /// shards. Each prefix has its own values, filled as by [`Reader::read`]. Each file is read once. Fails
+    /// as [`Reader::read`] does.
     pub fn read_all(
         &self,
         set: Set,

@@ -117,11 +117,8 @@ impl Snapshot {
     }
 
     /// Same as [`Snapshot::new`], for a model with tensors that were not finite when training began, such as
-    /// an additive mask of −∞. `given` is true for each such tensor of the layout, or is empty.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`Snapshot::new`].
+    /// an additive mask of −∞. `given` is true for each such tensor of the layout, or is empty. Fails as
+    /// [`Snapshot::new`] does.
     pub fn of_model(
         layout: Arc<Layout>,
         parts: Vec<Part>,

@@ -9,39 +9,28 @@ use crate::claim::Claim;
 /// Reason why a process may not write a folder.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum Error {
     /// Another process may write the folder.
     #[error(transparent)]
     Refused(Box<Refusal>),
     /// The folder does not exist.
     #[error("the folder {} is gone; bring it back", folder.display())]
-    Gone {
-        /// The folder.
-        folder: PathBuf,
-    },
+    Gone { folder: PathBuf },
     /// A file cannot be written or read.
     #[error("{}: {source}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The operating system's error.
-        source: std::io::Error,
-    },
+    File { path: PathBuf, source: std::io::Error },
     /// Other processes have claimed every term that was tried.
     #[error("{}: other processes took every claim first; try again", folder.display())]
-    TermsTaken {
-        /// The folder.
-        folder: PathBuf,
-    },
+    TermsTaken { folder: PathBuf },
 }
 
 /// Refusal of a folder that another process may write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{} {}", folder.display(), description(*kind, by.as_ref()))]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub struct Refusal {
-    /// The folder.
     pub folder: PathBuf,
-    /// Kind of the refusal.
     pub kind: RefusalKind,
     /// The other process's claim; `None` if it cannot be read.
     pub by: Option<Claim>,

@@ -43,11 +43,7 @@ pub fn take(folder: &Path, candidate: &Candidate, waits: impl FnMut(&Standing)) 
     take_with(folder, candidate, Timing::default(), waits)
 }
 
-/// Claims a folder as [`take`] does, with other times.
-///
-/// # Errors
-///
-/// Same as [`take`].
+/// Claims a folder as [`take`] does, with other times. Fails as [`take`] does.
 pub fn take_with(
     folder: &Path,
     candidate: &Candidate,
@@ -69,11 +65,7 @@ pub fn take_with(
     Err(Error::TermsTaken { folder: folder.to_owned() })
 }
 
-/// Waits as [`take`] does until the folder could be claimed, but does not claim it.
-///
-/// # Errors
-///
-/// Same as [`take`].
+/// Waits as [`take`] does until the folder could be claimed, but does not claim it. Fails as [`take`] does.
 pub fn wait_until_free(
     folder: &Path,
     candidate: &Candidate,

@@ -43,11 +43,8 @@ pub trait Collectives {
     /// The lengths differ, or the buffer is another group's; otherwise the errors of [`Collectives::run`].
     fn write<T: Element>(&self, data: &[T], buffer: &mut Self::Buffer<T>) -> Result<(), Error>;
 
-    /// Copies a buffer to a host slice of the same length, after all collectives started before.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Collectives::write`].
+    /// Copies a buffer to a host slice of the same length, after all collectives started before. Fails as
+    /// [`Collectives::write`] does.
     fn read<T: Element>(&self, buffer: &Self::Buffer<T>, data: &mut [T]) -> Result<(), Error>;
 
     /// Starts a collective. Collectives run in the order in which they were started.
@@ -85,11 +82,7 @@ pub trait Collectives {
         Ok(buffer)
     }
 
-    /// Copies a buffer to a new vector.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Collectives::read`].
+    /// Copies a buffer to a new vector. Fails as [`Collectives::read`] does.
     fn to_vec<T: Element>(&self, buffer: &Self::Buffer<T>) -> Result<Vec<T>, Error> {
         let mut data = vec![T::default(); Self::len(buffer)];
         self.read(buffer, &mut data)?;
@@ -97,10 +90,7 @@ pub trait Collectives {
     }
 
     /// Every rank ends with the combination of all buffers. NCCL's maximum and minimum may ignore a NaN.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Collectives::run`].
+    /// Fails as [`Collectives::run`] does.
     fn all_reduce<T: Element>(&self, buffer: Self::Buffer<T>, op: Op) -> Result<Self::Buffer<T>, Error> {
         self.run(&Collective::AllReduce(op), buffer)
     }
@@ -123,20 +113,13 @@ pub trait Collectives {
         self.run(&Collective::AllGather(Chunks::Equal), buffer)
     }
 
-    /// Every rank ends with the root's buffer.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Collectives::run`].
+    /// Every rank ends with the root's buffer. Fails as [`Collectives::run`] does.
     fn broadcast<T: Element>(&self, buffer: Self::Buffer<T>, root: Rank) -> Result<Self::Buffer<T>, Error> {
         self.run(&Collective::Broadcast(root), buffer)
     }
 
-    /// The root ends with the combination of all buffers; the other ranks' buffers are unspecified.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Collectives::run`].
+    /// The root ends with the combination of all buffers; the other ranks' buffers are unspecified. Fails as
+    /// [`Collectives::run`] does.
     fn reduce<T: Element>(
         &self,
         buffer: Self::Buffer<T>,
@@ -162,31 +145,21 @@ pub trait Collectives {
     }
 
     /// Sends the buffer to a peer, which calls [`Collectives::receive`] with the same number of elements.
-    /// Returns when the peer has taken it.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Collectives::run`].
+    /// Returns when the peer has taken it. Fails as [`Collectives::run`] does.
     fn send<T: Element>(&self, buffer: Self::Buffer<T>, to: Rank) -> Result<Self::Buffer<T>, Error> {
         let send = [Message { peer: to, range: Range { start: 0, len: Self::len(&buffer) } }].into();
         self.run(&Collective::Exchange { send, receive: [].into() }, buffer)
     }
 
     /// Fills the buffer from a peer, which calls [`Collectives::send`] with the same number of elements.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Collectives::run`].
+    /// Fails as [`Collectives::run`] does.
     fn receive<T: Element>(&self, buffer: Self::Buffer<T>, from: Rank) -> Result<Self::Buffer<T>, Error> {
         let receive = [Message { peer: from, range: Range { start: 0, len: Self::len(&buffer) } }].into();
         self.run(&Collective::Exchange { send: [].into(), receive }, buffer)
     }
 
-    /// Returns when every rank has called it and all collectives started before are over.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Collectives::run`].
+    /// Returns when every rank has called it and all collectives started before are over. Fails as
+    /// [`Collectives::run`] does.
     fn barrier(&self) -> Result<(), Error> {
         self.run(&Collective::Barrier, self.alloc::<u8>(1)?).map(drop)
     }

@@ -89,10 +89,7 @@ impl Options {
     }
 
     /// Reads the variables as [`Options::from_env`] does, in a program that also has the given backends.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Options::from_env`].
+    /// Fails as [`Options::from_env`] does.
     pub fn from_env_with(backends: &[&'static BackendKind]) -> Result<Options, Error> {
         let mut options = Options::default();
         if let Some(text) = std::env::var(env::BACKEND).ok().filter(|text| text != NATIVE) {

@@ -1,7 +1,5 @@
 //! From bytes to the numbers that a network takes: normalized and altered.
 
-use std::fmt;
-
 use crate::augment::{Alteration, Augment, AugmentKey};
 use crate::images::Images;
 
@@ -45,14 +43,7 @@ pub struct Batch {
     pub shape: [usize; 4],
 }
 
-impl fmt::Debug for Batch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batch")
-            .field("shape", &self.shape)
-            .field("labels", &self.labels.len())
-            .finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(Batch { shape });
 
 impl Batch {
     /// Number of images.

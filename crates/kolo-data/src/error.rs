@@ -12,86 +12,49 @@ use crate::part::Part;
 /// Reason why a data set could not be opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum DataError {
     /// No entry of the table has this name.
     #[error("unknown data set `{name}`; known are {known}")]
-    UnknownDataset {
-        /// The unknown name.
-        name: String,
-        /// Known data sets, in the form of the command line.
-        known: String,
-    },
+    UnknownDataset { name: String, known: String },
     /// The data set has no default folder, and none was given.
     #[error(
         "data set `{name}` needs a folder: write `{name}:DIR`, where DIR holds the files of {source_hint}"
     )]
-    NoFolder {
-        /// The data set.
-        name: &'static str,
-        /// Source of the files.
-        source_hint: &'static str,
-    },
+    NoFolder { name: &'static str, source_hint: &'static str },
     /// A folder was given for a data set that is part of the program.
     #[error(
         "data set `{name}` is part of the program and takes no folder, but `{folder}` was given; write `{name}`"
     )]
-    UnexpectedFolder {
-        /// The data set.
-        name: &'static str,
-        /// The folder given.
-        folder: String,
-    },
+    UnexpectedFolder { name: &'static str, folder: String },
     /// The folder does not exist, or is not a folder.
     #[error("data set `{name}`: no folder {}; {remedy}", dir.display())]
-    FolderMissing {
-        /// The data set.
-        name: &'static str,
-        /// The folder looked for.
-        dir: PathBuf,
-        /// Remedy for missing files.
-        remedy: String,
-    },
+    FolderMissing { name: &'static str, dir: PathBuf, remedy: String },
     /// The folder lacks a file.
     #[error("data set `{name}`: folder {} holds none of {expected}; {remedy}", dir.display())]
     FileMissing {
-        /// The data set.
         name: &'static str,
-        /// The folder searched.
         dir: PathBuf,
         /// File names of which one would suffice.
         expected: String,
-        /// Remedy for missing files.
         remedy: String,
     },
     /// The operating system could not read the file, or its gzip stream is damaged.
     #[error("{}: cannot be read: {source}; if the file is damaged, get it again", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Error of the operating system or of the decompressor.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// The operating system could not read a folder or a file of the user.
     #[error("{}: cannot be read: {source}", path.display())]
-    Unreadable {
-        /// The folder or the file.
-        path: PathBuf,
-        /// Error of the operating system.
-        source: io::Error,
-    },
+    Unreadable { path: PathBuf, source: io::Error },
     /// The file does not begin like a file of its kind.
     #[error(
         "{}: begins with 0x{found:08x}, but {what} begin with 0x{expected:08x}; is it the right file?",
         path.display()
     )]
     Magic {
-        /// The file.
         path: PathBuf,
         /// Its first four bytes, big-endian.
         found: u32,
-        /// Expected first four bytes.
         expected: u32,
-        /// Kind of file that was expected.
         what: &'static str,
     },
     /// The images have another size than the images of this data set.
@@ -99,21 +62,13 @@ pub enum DataError {
         "{} has images of {}x{} pixels, but this data set has {}x{}; is it the right file?",
         path.display(), found.0, found.1, expected.0, expected.1
     )]
-    Dimensions {
-        /// The file.
-        path: PathBuf,
-        /// Height and width in the file.
-        found: (u32, u32),
-        /// Height and width of this data set.
-        expected: (u32, u32),
-    },
+    Dimensions { path: PathBuf, found: (u32, u32), expected: (u32, u32) },
     /// The file is cut off, or too long.
     #[error(
         "{} has {found} bytes of data instead of {expected} ({}); get the file again",
         path.display(), if found < expected { "it is cut off" } else { "it is too long" }
     )]
     Length {
-        /// The file.
         path: PathBuf,
         /// Bytes found, uncompressed; of a file that is too long, the count at which reading stopped.
         found: u64,
@@ -126,13 +81,10 @@ pub enum DataError {
         path.display(), classes - 1
     )]
     Label {
-        /// The file.
         path: PathBuf,
         /// Index of the image, from 0.
         index: usize,
-        /// Its label.
         label: u32,
-        /// Number of classes.
         classes: usize,
     },
     /// Images and labels do not belong together.
@@ -140,91 +92,41 @@ pub enum DataError {
         "{} has {}, {} has {}; the counts must be equal: get both files again",
         images_path.display(), counted(images, "image"), labels_path.display(), counted(labels, "label")
     )]
-    Count {
-        /// The file of images.
-        images_path: PathBuf,
-        /// Number of images.
-        images: usize,
-        /// The file of labels.
-        labels_path: PathBuf,
-        /// Number of labels.
-        labels: usize,
-    },
+    Count { images_path: PathBuf, images: usize, labels_path: PathBuf, labels: usize },
     /// The images for training have another size than those for tests.
     #[error(
         "the training images are {}, and the test images {}; give images of one size",
         size(train),
         size(test)
     )]
-    UnequalSizes {
-        /// Channels, rows and columns of a training image.
-        train: [usize; 3],
-        /// Channels, rows and columns of a test image.
-        test: [usize; 3],
-    },
+    UnequalSizes { train: [usize; 3], test: [usize; 3] },
     /// There are not as many pixels as images of this size have.
     #[error("the {} images have {found} pixels, but their labels need {expected}", name(*part))]
-    Pixels {
-        /// Part of the data set.
-        part: Part,
-        /// Number of bytes found.
-        found: usize,
-        /// Number of bytes expected.
-        expected: usize,
-    },
+    Pixels { part: Part, found: usize, expected: usize },
     /// A label of images in memory is not below the number of classes.
     #[error(
         "{} image {index} has the label {label}, but there {} {}, from 0",
         name(*part), if *classes == 1 { "is" } else { "are" }, counted(classes, "class")
     )]
     LabelInMemory {
-        /// Part of the data set.
         part: Part,
         /// Index of the image, from 0.
         index: usize,
-        /// Its label.
         label: u32,
-        /// Number of classes.
         classes: usize,
     },
     /// The data set lies where the user says, and the user does not say it.
     #[error("data set `{usage}` needs a path: give {holds}")]
-    NoPath {
-        /// The data set, in the form of the command line.
-        usage: String,
-        /// Description of the path.
-        holds: &'static str,
-    },
+    NoPath { usage: String, holds: &'static str },
     /// There is nothing at the user's path.
     #[error("data set `{usage}`: there is no {}; give {holds}", path.display())]
-    PathMissing {
-        /// The data set, in the form of the command line.
-        usage: String,
-        /// The path.
-        path: PathBuf,
-        /// Description of the path.
-        holds: &'static str,
-    },
+    PathMissing { usage: String, path: PathBuf, holds: &'static str },
     /// The data set does not take an option.
     #[error("{}: data set `{name}` does not take it; leave it out", with_value(option, value))]
-    OptionUnused {
-        /// The option.
-        option: &'static str,
-        /// Its value.
-        value: String,
-        /// The data set.
-        name: &'static str,
-    },
+    OptionUnused { option: &'static str, value: String, name: &'static str },
     /// An option has an invalid value.
     #[error("{}: {problem}", with_value(option, value))]
-    Option {
-        /// The option.
-        option: &'static str,
-        /// Its value.
-        value: String,
-        /// Values that it may have.
-        problem: String,
-    },
+    Option { option: &'static str, value: String, problem: String },
     /// The data set has a validation part already.
     #[error("--val-split: the data has validation samples of its own; leave it out")]
     SplitTwice,
@@ -234,13 +136,10 @@ pub enum DataError {
         counted(samples, unit), name(*part)
     )]
     SplitEmpty {
-        /// The share.
         share: f64,
         /// Training samples before the split.
         samples: usize,
-        /// Name of what is counted.
         unit: &'static str,
-        /// The empty part.
         part: Part,
     },
     /// A part of a single document would be empty.
@@ -248,156 +147,80 @@ pub enum DataError {
         "--val-split {share}: the text is one document of {bytes} bytes, which leaves too little for {}; give another \
          share, more text, or a folder with `train` and `val`", name(*part)
     )]
-    SplitShort {
-        /// The share.
-        share: f64,
-        /// Length of the document.
-        bytes: usize,
-        /// The empty part.
-        part: Part,
-    },
+    SplitShort { share: f64, bytes: usize, part: Part },
     /// A place of a table is wrong.
     #[error("{}, {place}: {problem}", path.display())]
-    Table {
-        /// The file.
-        path: PathBuf,
-        /// The line or the row.
-        place: TablePlace,
-        /// The column, what it holds, and what it must hold.
-        problem: String,
-    },
+    Table { path: PathBuf, place: TablePlace, problem: String },
     /// A table is a Parquet file, and this build reads none.
     #[error(
         "{}: is a Parquet file, which this build does not read; build it with `--features parquet`, or save the \
          table as CSV", path.display()
     )]
-    NoParquet {
-        /// The file.
-        path: PathBuf,
-    },
+    NoParquet { path: PathBuf },
     /// A text has a byte that is not UTF-8.
     #[error("{}: byte {byte} is not UTF-8; convert the text, for example by `iconv -f LATIN1 -t UTF-8`", path.display())]
     NotUtf8 {
-        /// The file.
         path: PathBuf,
         /// Place of the byte, from 0.
         byte: usize,
     },
     /// A text is UTF-16.
     #[error("{}: is UTF-16; convert the text, for example by `iconv -f UTF-16 -t UTF-8`", path.display())]
-    Utf16 {
-        /// The file.
-        path: PathBuf,
-    },
+    Utf16 { path: PathBuf },
     /// A file of a tokenizer cannot be used.
     #[error("{} {problem}", path.display())]
-    Tokenizer {
-        /// The file or the folder.
-        path: PathBuf,
-        /// The cause, and the remedy.
-        problem: String,
-    },
+    Tokenizer { path: PathBuf, problem: String },
     /// A tokenizer in a build without the feature that reads it.
     #[error("--tokenizer: this build takes bytes only; build it with `--features bpe`, or leave it out")]
     NoBpe,
     /// There is no document.
     #[error("{}: holds no text to train on; give a text file, a .jsonl file, or a folder of .txt, .md and .jsonl files", path.display())]
-    NoText {
-        /// The file or the folder.
-        path: PathBuf,
-    },
+    NoText { path: PathBuf },
     /// A folder of images has no folders.
     #[error("{}: holds no folders; put the images of each class into a folder of its own", folder.display())]
-    NoClasses {
-        /// The folder.
-        folder: PathBuf,
-    },
+    NoClasses { folder: PathBuf },
     /// A class has no images.
     #[error(
         "{}: holds no image ({}); add images, or remove the folder", folder.display(), crate::decode::ENDINGS.join(", ")
     )]
-    EmptyClass {
-        /// The folder of the class.
-        folder: PathBuf,
-    },
+    EmptyClass { folder: PathBuf },
     /// A folder beside the training images, or a text beside the training texts, is no part.
     #[error("{}: beside `train` there may be `val` and `test`, as folders or files of these names; rename or move this", path.display())]
-    UnknownPart {
-        /// The folder or the file.
-        path: PathBuf,
-    },
+    UnknownPart { path: PathBuf },
     /// Two parts have different classes.
     #[error("{} has no class `{class}`, which {} has; both need the same folders", folder.display(), other.display())]
-    ClassesDiffer {
-        /// The class.
-        class: String,
-        /// The part that lacks it.
-        folder: PathBuf,
-        /// The part that has it.
-        other: PathBuf,
-    },
+    ClassesDiffer { class: String, folder: PathBuf, other: PathBuf },
     /// A class has the same name in two parts, in other forms of Unicode.
     #[error(
         "the class `{class}` of {} has another form of Unicode in {} ({} and {}), so its name looks the same and is not; \
          rename one of them, for example by `convmv -r -f utf8 -t utf8 --nfc --notest`",
         folder.display(), other.display(), class.escape_default(), there.escape_default()
     )]
-    ClassForms {
-        /// The class.
-        class: String,
-        /// The part with that class.
-        folder: PathBuf,
-        /// Name of the class in the other part.
-        there: String,
-        /// The other part.
-        other: PathBuf,
-    },
+    ClassForms { class: String, folder: PathBuf, there: String, other: PathBuf },
     /// The class of a folder is none of the trained model.
     #[error("{}: the model was trained for the classes {known}, and this is none of them", folder.display())]
-    UnknownClass {
-        /// The folder of the class.
-        folder: PathBuf,
-        /// Names of the known classes.
-        known: String,
-    },
+    UnknownClass { folder: PathBuf, known: String },
     /// A file is no image that can be decoded.
     #[error("{} {problem}", path.display())]
-    NoImage {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        problem: String,
-    },
+    NoImage { path: PathBuf, problem: String },
     /// The name of a class is not UTF-8.
     #[error("{}: the name of this folder is not valid UTF-8; rename it", path.display())]
-    NameNotText {
-        /// The folder.
-        path: PathBuf,
-    },
+    NameNotText { path: PathBuf },
     /// A symbolic link leads to a folder above it.
     #[error("{}: is a link to a folder above it, so its files would never end; remove the link", path.display())]
-    LinkLoop {
-        /// The link.
-        path: PathBuf,
-    },
+    LinkLoop { path: PathBuf },
     /// A sample cannot be read or decoded.
     #[error("{} sample {index}: {}{problem}", name(*part), of_file(file.as_deref()))]
     Sample {
-        /// Part of the data set.
         part: Part,
         /// Index of the sample, from 0.
         index: usize,
-        /// Its file, if it has one of its own.
         file: Option<PathBuf>,
-        /// The cause, and the remedy.
         problem: String,
     },
     /// A file holds no images.
     #[error("{}: holds no images; get the file again", path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
 }
 
 /// Place in a table.

@@ -34,10 +34,7 @@ impl ImageSet {
 
     /// Creates a data set as [`ImageSet::new`] does, but first [spreads](Images::spread) the images to
     /// `channels` and `side` x `side` pixels.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`ImageSet::new`].
+    /// Fails as [`ImageSet::new`] does.
     pub fn spread(
         [train, test]: [Images; 2],
         [channels, side]: [usize; 2],

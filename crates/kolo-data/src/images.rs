@@ -1,7 +1,5 @@
 //! Images in memory: bytes as they are in the file. They become numbers only in a [`Batch`](crate::Batch).
 
-use std::fmt;
-
 use crate::preprocessing::margins;
 
 /// Images of one size with their labels.
@@ -19,16 +17,7 @@ pub struct Images {
     pub labels: Vec<u32>,
 }
 
-impl fmt::Debug for Images {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Images")
-            .field("channels", &self.channels)
-            .field("height", &self.height)
-            .field("width", &self.width)
-            .field("labels", &self.labels.len())
-            .finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(Images { channels, height, width });
 
 impl Images {
     /// Number of images.

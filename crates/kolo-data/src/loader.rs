@@ -1,6 +1,5 @@
 //! Loader of the batches of this worker's shards, ready when the training loop asks for them.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,15 +45,7 @@ pub struct Loader<D: DataSet + ?Sized> {
     running: Option<Running<D::Batch>>,
 }
 
-impl<D: DataSet + ?Sized> fmt::Debug for Loader<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Loader")
-            .field("sampler", &self.sampler)
-            .field("augment", &self.augment)
-            .field("threads", &self.threads)
-            .finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!([D: DataSet + ?Sized] Loader<D> { sampler, augment, threads });
 
 /// A batch, or the error of a sample.
 type Prepared<B> = Result<ShardBatch<B>, DataError>;
@@ -176,11 +167,7 @@ pub struct Step<'a, D: DataSet + ?Sized> {
     failed: Option<PrefetchError>,
 }
 
-impl<D: DataSet + ?Sized> fmt::Debug for Step<'_, D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Step").field("due", &self.due).finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!([D: DataSet + ?Sized] Step<'_, D> { due });
 
 impl<D: DataSet + ?Sized> Iterator for Step<'_, D> {
     type Item = Result<ShardBatch<D::Batch>, PrefetchError>;

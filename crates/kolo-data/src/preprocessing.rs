@@ -118,11 +118,8 @@ pub struct NumberColumn {
 }
 
 impl NumberColumn {
-    /// Returns a number of this column as the model takes it.
-    ///
-    /// # Errors
-    ///
-    /// It is too far from the mean for single precision.
+    /// Returns a number of this column as the model takes it. Errors: it is too far from the mean for single
+    /// precision.
     pub(crate) fn normalized(&self, number: f64) -> Result<f32, String> {
         let normalized = ((number - self.mean) / self.std) as f32;
         match normalized.is_finite() {

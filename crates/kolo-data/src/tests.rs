@@ -15,10 +15,7 @@ use crate::sets::{cifar10, mnist};
 use kolo_sampler::key::Key;
 
 const FOUR: [&str; 4] = [
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
+    "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte",
 ];
 
 fn idx(sizes: &[u32], data: &[u8]) -> Vec<u8> {

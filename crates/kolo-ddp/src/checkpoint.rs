@@ -200,11 +200,7 @@ fn by_problem(problems: &[Option<String>]) -> Vec<String> {
 }
 
 /// SHA-256 of all trained parameters: `f32`, little-endian, each in row-major order, in the order of their
-/// names.
-///
-/// # Errors
-///
-/// The last step's reduction failed (naming the rank).
+/// names. Fails if the last step's reduction failed (naming the rank).
 pub fn weights_sha256(replica: &mut Replica) -> Result<String, Error> {
     let layout = replica.layout().clone();
     let trained = |(_, span): &(usize, &Span)| span.spec.kind.is_trained();

@@ -11,10 +11,8 @@ use kolo_reduction::Error;
 
 impl Replica {
     /// Writes a checkpoint into `folder` on rank 0; then all ranks begin anew and read it. A collective.
-    ///
-    /// # Errors
-    ///
-    /// A file cannot be written or read: the error, which all ranks get, names it. Or a collective failed.
+    /// Errors: a file cannot be written or read: the error, which all ranks get, names it. Or a collective
+    /// failed.
     pub(crate) fn restart(&mut self, folder: &Path) -> Result<(), Error> {
         let step = self.steps();
         self.gather_residuals()?;

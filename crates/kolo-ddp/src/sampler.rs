@@ -18,11 +18,7 @@ impl Replica {
     }
 
     /// Divides a data set as [`Replica::sampler`] does, for a batch that grows between epochs. The ranks
-    /// compare the growth as well.
-    ///
-    /// # Errors
-    ///
-    /// As [`Sampler::growing`].
+    /// compare the growth as well. Fails as [`Sampler::growing`] does.
     pub fn growing_sampler(
         &mut self,
         samples: usize,

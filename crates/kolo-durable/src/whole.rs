@@ -51,10 +51,7 @@ pub fn replace(path: &Path, data: &[u8]) -> io::Result<()> {
 }
 
 /// Replaces a file as [`replace`] does, through another draft, for files with several writing processes.
-///
-/// # Errors
-///
-/// Same as [`replace`].
+/// Fails as [`replace`] does.
 pub fn replace_through(draft: &Path, path: &Path, data: &[u8]) -> io::Result<()> {
     if let Err(error) = write(draft, data).and_then(|()| rename(draft, path)) {
         // On a full disk a half-written draft would only take space from other files.
@@ -64,11 +61,8 @@ pub fn replace_through(draft: &Path, path: &Path, data: &[u8]) -> io::Result<()>
     sync_above(path)
 }
 
-/// Gives a file or folder another name, replacing a file that has it. The name is not durable yet.
-///
-/// # Errors
-///
-/// Same as [`fs::rename`].
+/// Gives a file or folder another name, replacing a file that has it. The name is not durable yet. Fails as
+/// [`fs::rename`] does.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     observed(|| Operation::Rename(from.into(), to.into()), || fs::rename(from, to))
 }
@@ -93,11 +87,8 @@ fn exchange_names(_: &Path, _: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Gives a file a second name, which must be new. The name is not durable yet.
-///
-/// # Errors
-///
-/// Same as [`fs::hard_link`].
+/// Gives a file a second name, which must be new. The name is not durable yet. Fails as [`fs::hard_link`]
+/// does.
 pub fn hard_link(file: &Path, name: &Path) -> io::Result<()> {
     observed(|| Operation::Link(file.into(), name.into()), || fs::hard_link(file, name))
 }

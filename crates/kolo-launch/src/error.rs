@@ -12,15 +12,11 @@ use crate::worker_exit::{SHELL_SIGNAL_BASE, shell_code, signal_name};
 /// An error that prevented a job's start or ended it. No process is left when it is returned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum LaunchError {
     /// The job's description is inconsistent.
     #[error("{what}; {remedy}")]
-    Invalid {
-        /// Description of the problem.
-        what: String,
-        /// The remedy.
-        remedy: String,
-    },
+    Invalid { what: String, remedy: String },
     /// An environment variable, or the token that it names, is wrong.
     #[error("{0}")]
     Variable(kolo_comm::Error),
@@ -29,76 +25,36 @@ pub enum LaunchError {
         "port {port} on {host} is in use by another program; choose another one (--master, --master-port), or leave it \
          out, and Kolo takes a free one"
     )]
-    PortInUse {
-        /// Host of rank 0.
-        host: String,
-        /// The requested port.
-        port: u16,
-    },
+    PortInUse { host: String, port: u16 },
     /// The master's address or port cannot be used.
     #[error(
         "the workers cannot meet at {host}: {cause}; check --master (or --master-addr and --master-port)"
     )]
-    Master {
-        /// Host of rank 0.
-        host: String,
-        /// Error of the operating system.
-        cause: io::Error,
-    },
+    Master { host: String, cause: io::Error },
     /// This launcher cannot take part in a job of several nodes.
     #[error("this node cannot take part in the job: {why}")]
-    Launchers {
-        /// Description of the problem, and the remedy.
-        why: String,
-    },
+    Launchers { why: String },
     /// The launchers of a job have lost each other, and this one may not continue.
     #[error(
         "this node ends its workers, because other nodes of the job continue, or may continue: {why}. If none does, continue from the \
          last checkpoint (kolo train --resume RUN_FOLDER)"
     )]
-    Superseded {
-        /// The side that continues, or the reason why another side may.
-        why: String,
-    },
+    Superseded { why: String },
     /// The program cannot be started.
     #[error("cannot start `{}`: {hint}", program.to_string_lossy())]
-    Program {
-        /// The program.
-        program: OsString,
-        /// Description of the problem, and the remedy.
-        hint: String,
-        /// Error of the operating system.
-        cause: io::Error,
-    },
+    Program { program: OsString, hint: String, cause: io::Error },
     /// The operating system refused another operation.
     #[error("{what}: {cause}")]
-    System {
-        /// The attempted operation.
-        what: String,
-        /// Error of the operating system.
-        cause: io::Error,
-    },
+    System { what: String, cause: io::Error },
     /// A worker failed, and the launcher ended the others.
     #[error("{0}")]
     Failed(Box<FailureReport>),
     /// A signal to the launcher ended the job.
     #[error("ended by {}{}", signal_name(*.signal), lines(.reports))]
-    Interrupted {
-        /// Number of the signal.
-        signal: i32,
-        /// Errors that workers reported at their end, each after the worker's name.
-        reports: Vec<String>,
-        /// The kind of failure among these reports, if any.
-        kind: Option<FailureKind>,
-    },
+    Interrupted { signal: i32, reports: Vec<String>, kind: Option<FailureKind> },
     /// All workers have ended because they were asked to, by a signal to them or a limit of time.
     #[error("{report}")]
-    Asked {
-        /// Report of the worker of the lowest rank about the end.
-        report: String,
-        /// The kind of failure that it has reported, if any.
-        kind: Option<FailureKind>,
-    },
+    Asked { report: String, kind: Option<FailureKind> },
 }
 
 fn lines(reports: &[String]) -> String {

@@ -8,10 +8,7 @@ const PHRASES: [&str; 5] =
     [" died", " left the group while others", " gave up: ", " did not take part in ", " did not arrive at "];
 /// Text before the rank in the `Debug` form of the same errors, without white space.
 const DEBUG: [&str; 5] = [
-    "Died{rank:Rank(",
-    "Left{rank:Rank(",
-    "Abandoned{rank:Rank(",
-    "Timeout{rank:Rank(",
+    "Died{rank:Rank(", "Left{rank:Rank(", "Abandoned{rank:Rank(", "Timeout{rank:Rank(",
     "Missing{missing:[Rank(",
 ];
 

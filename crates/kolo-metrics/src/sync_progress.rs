@@ -20,11 +20,8 @@ struct EpochSoFar {
 
 impl Progress {
     /// Sends one rank's knowledge of the epoch to all ranks, if some know less, and reduces the records to
-    /// those that all have. A collective, of ranks at the same step.
-    ///
-    /// # Errors
-    ///
-    /// The collective failed.
+    /// those that all have. A collective, of ranks at the same step. Fails if a collective fails (naming the
+    /// rank).
     pub fn synchronize(&mut self, group: &Group) -> Result<(), Error> {
         let own = (self.covered_from, self.recorded(), self.evaluations.count(), self.stopped());
         let all: Vec<(u64, u64, usize, Option<u64>)> = group.all_gather_value(&own)?;

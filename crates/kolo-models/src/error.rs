@@ -7,15 +7,14 @@ use kolo_weights::WeightsError;
 /// Reason that a model cannot be made, trained or evaluated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum Error {
     /// A setting is for other models than the run's.
     #[error("{option}: {model} does not have {lacks}; leave the option out, or choose another --model")]
     NotInModel {
         /// The setting, as the command line spells it.
         option: &'static str,
-        /// The run's model.
         model: &'static str,
-        /// Part of a model that the setting needs.
         lacks: &'static str,
     },
     /// The images are too small for the model.
@@ -23,77 +22,35 @@ pub enum Error {
         "{model} halves images until at least {smallest} × {smallest} pixels are one, and these have {height} × \
          {width}; choose larger images or another model"
     )]
-    ImageTooSmall {
-        /// The model.
-        model: &'static str,
-        /// The fewest rows and columns.
-        smallest: usize,
-        /// Rows of an image.
-        height: usize,
-        /// Columns of an image.
-        width: usize,
-    },
+    ImageTooSmall { model: &'static str, smallest: usize, height: usize, width: usize },
     /// Images for a language model.
     #[error(
         "{model} learns from text, and this data has none; give --data text:PATH, or leave --data out for Kolo's own documents"
     )]
-    NeedsText {
-        /// The model.
-        model: &'static str,
-    },
+    NeedsText { model: &'static str },
     /// A text for a model of images.
     #[error("{model} learns from images, and this data is text; give a language model, as --model gpt2:tiny")]
-    NeedsImages {
-        /// The model.
-        model: &'static str,
-    },
+    NeedsImages { model: &'static str },
     /// The windows of the text are longer than the model can see.
     #[error("--context {context}: {model} sees at most {positions} tokens at once; give at most as many")]
-    ContextTooLong {
-        /// The model.
-        model: &'static str,
-        /// Tokens of a window.
-        context: usize,
-        /// Most tokens that the model sees.
-        positions: usize,
-    },
+    ContextTooLong { model: &'static str, context: usize, positions: usize },
     /// A language model where a classifier is needed.
     #[error(
         "{model} is a language model and has no classes; `kolo generate` continues texts with it, and `kolo evaluate` gives its perplexity"
     )]
-    NoClasses {
-        /// The model.
-        model: &'static str,
-    },
+    NoClasses { model: &'static str },
     /// A model of images where a language model is needed.
     #[error("{}: the model {model} sees images and writes no text; give a run of a language model, as gpt2:tiny", path.display())]
-    NoText {
-        /// Path of the weights or of the run.
-        path: PathBuf,
-        /// The model.
-        model: &'static str,
-    },
+    NoText { path: PathBuf, model: &'static str },
     /// Weights of another network than GPT-2.
     #[error("{}: is no GPT-2 with heads of 64: it has no matrix `{tensor}` for one", path.display())]
-    NoGpt2 {
-        /// Path of the weights or of the run.
-        path: PathBuf,
-        /// A tensor that GPT-2 has.
-        tensor: String,
-    },
+    NoGpt2 { path: PathBuf, tensor: String },
     /// A language model over other tokens than those of its tokenizer.
     #[error(
         "{}: these weights have {vocabulary} tokens, and their tokenizer has {tokens}{}; put the tokenizer.json of the \
          weights there", path.display(), of_bytes(*tokens)
     )]
-    OtherVocabulary {
-        /// Path of the weights or of the run.
-        path: PathBuf,
-        /// Number of the model's tokens.
-        vocabulary: usize,
-        /// Number of the tokenizer's tokens.
-        tokens: usize,
-    },
+    OtherVocabulary { path: PathBuf, vocabulary: usize, tokens: usize },
     /// A text that a tokenizer cannot express.
     #[error("the tokenizer cannot express the text: {0}")]
     NotEncoded(String),
@@ -101,10 +58,7 @@ pub enum Error {
     #[error(
         "{data} has no text for tests or validation; name a text with --data text:PATH, or train with --val-split"
     )]
-    NoTestText {
-        /// The data set.
-        data: String,
-    },
+    NoTestText { data: String },
     /// A score of the next token is no number.
     #[error("the model's scores are not finite; choose a checkpoint from before it diverged")]
     ScoresNotFinite,
@@ -113,19 +67,13 @@ pub enum Error {
         "--cutmix: it puts rectangles of one image into another, and these samples have {height} × {width} values; \
          leave it out, or use --mixup"
     )]
-    NothingToCut {
-        /// Rows of a sample.
-        height: usize,
-        /// Columns of a sample.
-        width: usize,
-    },
+    NothingToCut { height: usize, width: usize },
     /// The data has other classes than the weights were trained for.
     #[error(
         "{path}: these weights were trained for the classes {trained}, and the data has {given}; give data with \
          the same classes in the same order"
     )]
     OtherClasses {
-        /// Path of the weights.
         path: PathBuf,
         /// Names of the classes in training, by label.
         trained: String,
@@ -137,35 +85,19 @@ pub enum Error {
         "{path}: Kolo does not know how files become samples of this model; give a run folder with \
          preprocessing.json, or a file of `kolo export` with its .json"
     )]
-    NoPreprocessing {
-        /// Path of the weights or of the run.
-        path: PathBuf,
-    },
+    NoPreprocessing { path: PathBuf },
     /// Nothing says of which language model weights are.
     #[error(
         "{path}: Kolo does not know the model of these weights; give a run folder, a checkpoint inside of one, \
          or what `kolo export` has written, with the .json beside it"
     )]
-    NoModelKnown {
-        /// Path of the weights.
-        path: PathBuf,
-    },
+    NoModelKnown { path: PathBuf },
     /// Weights do not say where the data of their training lies.
     #[error("{path}: these weights do not say where their data lies; give --data {usage}")]
-    NoDataKnown {
-        /// Path of the weights.
-        path: PathBuf,
-        /// The data set of their training, in the form of the command line.
-        usage: String,
-    },
+    NoDataKnown { path: PathBuf, usage: String },
     /// The preprocessing of a model contradicts itself.
     #[error("{path}: the preprocessing of its samples is damaged: {problem}")]
-    Preprocessing {
-        /// Path of the weights or of the run.
-        path: PathBuf,
-        /// The contradiction.
-        problem: String,
-    },
+    Preprocessing { path: PathBuf, problem: String },
     /// The data or the tokenizer cannot be read.
     #[error(transparent)]
     Data(#[from] kolo_data::DataError),

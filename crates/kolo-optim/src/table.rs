@@ -65,58 +65,26 @@ impl FromStr for Choice {
 /// Error in a name or in settings.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum ChoiceError {
     /// The text is not a name with settings.
     #[error("`{text}` is not NAME:setting=value,…: {problem}")]
-    Syntax {
-        /// Text as given.
-        text: String,
-        /// Fault in the text.
-        problem: &'static str,
-    },
+    Syntax { text: String, problem: &'static str },
     /// The table has no entry of that name.
     #[error("unknown {kind} `{name}`; known are {}", known.join(", "))]
-    Unknown {
-        /// Kind of thing that the table lists.
-        kind: &'static str,
-        /// Name as given.
-        name: String,
-        /// Names of all entries.
-        known: Box<[&'static str]>,
-    },
+    Unknown { kind: &'static str, name: String, known: Box<[&'static str]> },
     /// The entry has no such setting.
     #[error("{entry} has no setting `{setting}`; it has {}", names(known))]
-    NoSetting {
-        /// Name of the entry.
-        entry: &'static str,
-        /// Name of the setting as given.
-        setting: String,
-        /// Settings of the entry.
-        known: &'static [Setting],
-    },
+    NoSetting { entry: &'static str, setting: String, known: &'static [Setting] },
     /// The value is not allowed for the setting.
     #[error("{} of {entry} is {value}; it must be {}", setting.name, setting.allowed)]
-    NotAllowed {
-        /// Name of the entry.
-        entry: &'static str,
-        /// Setting, with its allowed values.
-        setting: &'static Setting,
-        /// Value as given.
-        value: Value,
-    },
+    NotAllowed { entry: &'static str, setting: &'static Setting, value: Value },
     /// Rounded to `f32`, the value is not allowed for the setting.
     #[error(
         "{} of {entry} is {value}, which is {} in single precision; it must be {}",
         setting.name, value.in_f32(), setting.allowed
     )]
-    Rounded {
-        /// Name of the entry.
-        entry: &'static str,
-        /// Setting, with its allowed values.
-        setting: &'static Setting,
-        /// Value as given.
-        value: Value,
-    },
+    Rounded { entry: &'static str, setting: &'static Setting, value: Value },
 }
 
 fn names(settings: &[Setting]) -> String {
@@ -179,11 +147,7 @@ impl<T: ?Sized> Entry<T> {
         self.settings.iter().map(value).collect()
     }
 
-    /// Builds the entry's object.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`Entry::complete`].
+    /// Builds the entry's object. Fails as [`Entry::complete`] does.
     pub fn build(&self, given: &Settings) -> Result<Box<T>, ChoiceError> {
         Ok((self.make)(&self.complete(given)?))
     }

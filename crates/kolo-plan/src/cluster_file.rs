@@ -80,22 +80,17 @@ pub enum LinkChoice {
 /// Error in the description of a cluster.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum ClusterError {
     /// The kind of link does not exist.
     #[error(
         "there is no link `{name}`; known are {}, or a file gives {{ gigabits = …, latency_us = … }}",
         known()
     )]
-    UnknownLink {
-        /// Name in the file.
-        name: String,
-    },
+    UnknownLink { name: String },
     /// A figure is not positive.
     #[error("{field} must be a number above 0")]
-    NotPositive {
-        /// Name of the field.
-        field: &'static str,
-    },
+    NotPositive { field: &'static str },
 }
 
 fn known() -> String {

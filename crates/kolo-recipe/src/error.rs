@@ -11,6 +11,7 @@ use crate::shell::shell_quoted;
 /// Reason that a recipe is invalid, or that a run folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum Error {
     /// The configuration is impossible for data-parallel training, or no checkpoint can be read.
     #[error(transparent)]
@@ -23,33 +24,23 @@ pub enum Error {
     Reduction {
         /// The reduction, as the command line spells it.
         given: String,
-        /// Problem of the reduction.
         error: ChoiceError,
     },
     /// A group of parameters selects none, or has invalid settings.
     #[error("{option} {error}")]
-    Group {
-        /// Option that made the group.
-        option: &'static str,
-        /// Problem of the group.
-        error: GroupError,
-    },
+    Group { option: &'static str, error: GroupError },
     /// A setting has an invalid value.
     #[error("{option} {value}: {problem}")]
     Setting {
         /// The setting, as the command line spells it.
         option: &'static str,
-        /// Its value.
         value: String,
-        /// Requirement that the value violates.
         problem: String,
     },
     /// A setting names something that does not exist.
     #[error("unknown {what} `{name}`; known are {known}")]
     Unknown {
-        /// Kind of the name.
         what: &'static str,
-        /// The given name.
         name: String,
         /// The known names, separated by commas.
         known: String,
@@ -59,81 +50,40 @@ pub enum Error {
     Data(#[from] kolo_data::DataError),
     /// A configuration file cannot be read, or is invalid.
     #[error("{}: {problem}", path.display())]
-    Config {
-        /// The file.
-        path: PathBuf,
-        /// Message of the operating system or the TOML parser.
-        problem: String,
-    },
+    Config { path: PathBuf, problem: String },
     /// The format of a file cannot express its content.
     #[error("cannot write {what}: {problem}")]
-    Encode {
-        /// Name of the content, such as `the configuration`.
-        what: &'static str,
-        /// Message of the encoder.
-        problem: String,
-    },
+    Encode { what: &'static str, problem: String },
     /// The folder of a new run exists already.
     #[error(
         "the run folder {0} exists; choose another --out, or continue it with --resume {1} (--resume-or-start \
          does either)", path.display(), shell_quoted(path)
     )]
-    FolderTaken {
-        /// The folder.
-        path: PathBuf,
-    },
+    FolderTaken { path: PathBuf },
     /// The folder of a new run holds a run without a checkpoint.
     #[error(
         "the run folder {} holds a run that has not written a checkpoint, so it cannot be continued; remove it if \
          that run is over, or choose another --out", path.display()
     )]
-    NothingToResume {
-        /// The folder.
-        path: PathBuf,
-    },
+    NothingToResume { path: PathBuf },
     /// The run folder holds something else.
     #[error("the folder {} is not that of a run, and not empty; choose another", path.display())]
-    NotARun {
-        /// The folder.
-        path: PathBuf,
-    },
+    NotARun { path: PathBuf },
     /// The folder is of a run with other settings.
     #[error(
         "the run in {} began with {setting} = {there}, not {here}; choose another folder, or change its \
          config.toml if you mean that", path.display()
     )]
-    OtherRecipe {
-        /// The folder.
-        path: PathBuf,
-        /// First setting that differs.
-        setting: String,
-        /// Its value in the folder.
-        there: String,
-        /// Its value in this program.
-        here: String,
-    },
+    OtherRecipe { path: PathBuf, setting: String, there: String, here: String },
     /// The folder of the run to continue does not exist.
     #[error("there is no run folder {}", path.display())]
-    FolderMissing {
-        /// The folder.
-        path: PathBuf,
-    },
+    FolderMissing { path: PathBuf },
     /// The run folder cannot be made.
     #[error("the run folder {} cannot be made ({}: {cause}); choose another --out", path.display(), at.display())]
-    NotMade {
-        /// The run folder.
-        path: PathBuf,
-        /// The file or folder that is in the way.
-        at: PathBuf,
-        /// Error of the operating system.
-        cause: std::io::Error,
-    },
+    NotMade { path: PathBuf, at: PathBuf, cause: std::io::Error },
     /// The run folder vanished during the run.
     #[error("{}: the run folder is gone; bring it back", path.display())]
-    FolderGone {
-        /// The folder.
-        path: PathBuf,
-    },
+    FolderGone { path: PathBuf },
     /// Another process writes the run folder, or has taken it from this one.
     #[error("{}", refused(.0))]
     NotTheWriter(Box<Refusal>),
@@ -142,45 +92,28 @@ pub enum Error {
     Claim(kolo_claim::Error),
     /// Other runs have taken every number that was tried for a new run folder.
     #[error("{}: other runs took every number first; give --out", runs.display())]
-    NumbersTaken {
-        /// Folder of all runs.
-        runs: PathBuf,
-    },
+    NumbersTaken { runs: PathBuf },
     /// The path is inside a run folder, not the run folder itself.
     #[error(
         "{} is in the run folder {}; give that one, and the run continues from its newest good checkpoint (to continue from \
          an earlier one, move the later ones away)", path.display(), shell_quoted(run)
     )]
-    WithinRun {
-        /// The given path.
-        path: PathBuf,
-        /// The run folder around it.
-        run: PathBuf,
-    },
+    WithinRun { path: PathBuf, run: PathBuf },
     /// The run kept no best checkpoint.
     #[error(
         "{} holds no best checkpoint, because it was trained without --best-metric; leave out --best for its newest one",
         folder.display()
     )]
-    NoBestCheckpoint {
-        /// The run folder.
-        folder: PathBuf,
-    },
+    NoBestCheckpoint { folder: PathBuf },
     /// The run to continue has no good checkpoint.
     #[error("{} holds no checkpoint to continue from; start a new run", folder.display())]
-    NoCheckpoint {
-        /// Folder of its checkpoints.
-        folder: PathBuf,
-    },
+    NoCheckpoint { folder: PathBuf },
     /// The run folder lacks the tokenizer of its weights.
     #[error(
         "there is no file {}, by which the run's weights know the text; put a copy there, as the run's exports have",
         path.display()
     )]
-    TokenizerMissing {
-        /// The file.
-        path: PathBuf,
-    },
+    TokenizerMissing { path: PathBuf },
     /// The run folder has another tokenizer than that of its weights.
     #[error("{}: the run's weights of step {step} are for {}", path.display(), if *is_bytes {
         "bytes; remove the file"
@@ -188,9 +121,7 @@ pub enum Error {
         "another tokenizer; put a copy of that there, as the run's exports have"
     })]
     OtherTokenizer {
-        /// The file.
         path: PathBuf,
-        /// Step of the checkpoint with the weights.
         step: u64,
         /// True if the weights are for bytes.
         is_bytes: bool,
@@ -200,22 +131,10 @@ pub enum Error {
         "{}: `tokenizer` is {here}, and the run began with {there}, by which its weights know the text; restore the \
          old value, or start a new run", path.display()
     )]
-    TokenizerSetting {
-        /// The configuration of the run.
-        path: PathBuf,
-        /// Value with which the run began.
-        there: String,
-        /// Value now.
-        here: String,
-    },
+    TokenizerSetting { path: PathBuf, there: String, here: String },
     /// A file of the run folder cannot be written or read.
     #[error("{}: {source}{}", path.display(), kolo_ddp::checkpoint::remedy(.source))]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Error of the operating system.
-        source: std::io::Error,
-    },
+    File { path: PathBuf, source: std::io::Error },
 }
 
 impl From<ChoiceError> for Error {

@@ -26,11 +26,7 @@ impl RunClaim {
         RunClaim { folder: folder.to_owned(), state: Mutex::new(State { candidate, held: None }) }
     }
 
-    /// Claims the folder again for another generation.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`RunClaim::check`].
+    /// Claims the folder again for another generation. Fails as [`RunClaim::check`] does.
     pub fn renew(&self, candidate: Candidate) -> Result<(), Error> {
         {
             let mut state = self.state.lock();

@@ -17,6 +17,7 @@ pub type BindingError = Box<dyn std::error::Error + Send + Sync>;
 /// An error of data-parallel training, named after the culprit.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum Error {
     /// A collective failed; names the rank at fault.
     #[error(transparent)]
@@ -30,7 +31,6 @@ pub enum Error {
         by_value(values)
     )]
     SettingsDiffer {
-        /// Name of the setting.
         setting: String,
         /// Each rank's value, as text.
         values: Vec<String>,
@@ -38,7 +38,6 @@ pub enum Error {
     /// Workers that wanted to join a running job do not fit it; it continues without them.
     #[error("{} cannot take part and must leave: {problem}", ranks_of(ranks))]
     NewcomersRefused {
-        /// Their ranks in the group that was not formed.
         ranks: Vec<Rank>,
         /// Fault of the first of them.
         problem: String,
@@ -52,15 +51,11 @@ pub enum Error {
     Drift {
         /// Number of the step, from 0.
         step: u64,
-        /// The rank that differs.
         rank: Rank,
-        /// The first tensor that differs.
         parameter: String,
         /// A rank that is assumed to be right.
         reference: Rank,
-        /// Number of ranks that hold the same values as `reference`.
         agreed: usize,
-        /// Number of ranks.
         world: usize,
     },
     /// A reduction has failed before and was reported then; its gradients are lost.
@@ -85,24 +80,13 @@ pub enum Error {
     Binding(#[from] BindingError),
     /// Cross-shard passes were given a number of inputs that is not this rank's number of shards.
     #[error("this rank has {} but {}; give one for each", counted(due, "shard"), counted(given, "input"))]
-    InputsMismatch {
-        /// Number of inputs given.
-        given: usize,
-        /// Number of shards of this rank.
-        due: usize,
-    },
+    InputsMismatch { given: usize, due: usize },
     /// A shard took part in cross-shard passes with a loss over no samples.
     #[error("the loss of shard {shard} is over no samples; give `None` for its input")]
-    EmptyShard {
-        /// Number of the shard in the step.
-        shard: usize,
-    },
+    EmptyShard { shard: usize },
     /// No thread could be started for a shard's passes, or for a worker that a server serves.
     #[error("cannot start a thread for a shard's passes, or to serve a worker: {cause}")]
-    Thread {
-        /// The operating system's error.
-        cause: std::io::Error,
-    },
+    Thread { cause: std::io::Error },
     /// The step has no samples, so there is no gradient.
     #[error("step {step} has no samples on any rank; is the data set empty?")]
     NoSamples {
@@ -111,10 +95,7 @@ pub enum Error {
     },
     /// A trained parameter is not finite from the start.
     #[error("parameter `{parameter}` is not finite before the first step; begin with other weights")]
-    FirstNotFinite {
-        /// Name of the parameter.
-        parameter: String,
-    },
+    FirstNotFinite { parameter: String },
     /// The loss of a step is NaN or infinite. No parameter has been changed.
     #[error(
         "the loss of step {step} is {}: training has diverged, or samples hold values that are not numbers; lower the learning rate, clip \
@@ -124,7 +105,6 @@ pub enum Error {
     LossNotFinite {
         /// Number of the step, from 0.
         step: u64,
-        /// Sum of all shards' losses.
         loss: f64,
         /// The shards whose own loss is not finite; empty if only the sum is too large.
         shards: Vec<ShardLoss>,
@@ -138,11 +118,8 @@ pub enum Error {
     GradientNotFinite {
         /// Number of the step, from 0.
         step: u64,
-        /// The first parameter, in the model's order, whose gradient is not finite.
         parameter: String,
-        /// The first of its elements that is not finite.
         value: f64,
-        /// Origin of that element.
         origin: Origin,
     },
     /// The change of a running statistic, such as the variance of a batch normalization, is not finite. No
@@ -155,11 +132,8 @@ pub enum Error {
     StatisticNotFinite {
         /// Number of the step, from 0.
         step: u64,
-        /// The first statistic, in the model's order, whose change is not finite.
         statistic: String,
-        /// The first element of the change that is not finite.
         value: f64,
-        /// Origin of that element.
         origin: Origin,
     },
     /// The update of a step has made values that are not finite, from a finite gradient. The values are
@@ -186,19 +160,13 @@ pub enum Error {
     },
     /// The reduction does not work with the optimizer.
     #[error("{problem}")]
-    ReductionRefused {
-        /// The reason and the remedy.
-        problem: String,
-    },
+    ReductionRefused { problem: String },
     /// The other ranks' residuals, which their shards keep from step to step, are not on this rank.
     #[error(
         "a checkpoint of a job with the reduction `{reduction}` holds residuals of all ranks; call `Replica::gather_residuals` on all \
          of them after its step"
     )]
-    ResidualsElsewhere {
-        /// The reduction's name.
-        reduction: String,
-    },
+    ResidualsElsewhere { reduction: String },
     /// A checkpoint was to be taken or loaded in the middle of a round of islands, or of workers with
     /// servers that hold the weights.
     #[error(
@@ -241,12 +209,7 @@ pub enum Error {
     StateDivided,
     /// An optimizer's state that is in a file is lost, or the file cannot be made.
     #[error("{rank}: {failure}")]
-    Offload {
-        /// The rank.
-        rank: Rank,
-        /// Its fault.
-        failure: StoreFailure,
-    },
+    Offload { rank: Rank, failure: StoreFailure },
     /// All owners of a part of the divided state have died, or left, before others had it.
     #[error(
         "only {} held {array} of `{parameter}`, and {} gone, so the job cannot go on from memory; continue from a checkpoint, if \
@@ -259,33 +222,17 @@ pub enum Error {
         ranks: Vec<Rank>,
         /// Array of the optimizer's state, or `the values`.
         array: String,
-        /// First parameter of the part.
         parameter: String,
     },
     /// A call in a phase of the step to which it does not belong.
     #[error("`{call}` cannot be called {phase}; {remedy}")]
-    OutOfOrder {
-        /// Name of the call.
-        call: &'static str,
-        /// Phase in which it was called.
-        phase: &'static str,
-        /// The remedy.
-        remedy: &'static str,
-    },
+    OutOfOrder { call: &'static str, phase: &'static str, remedy: &'static str },
     /// A rank began another pass when its shards of the step were done.
     #[error("this rank holds {} a step; call `step` before the next backward pass", counted(due, "shard"))]
-    NoShardLeft {
-        /// Number of shards of this rank.
-        due: usize,
-    },
+    NoShardLeft { due: usize },
     /// A rank did not do all of its shards.
     #[error("this rank holds {} a step but finished {done} before `step` was called", counted(due, "shard"))]
-    ShardsMissing {
-        /// Number of shards of this rank.
-        due: usize,
-        /// Number of backward passes done.
-        done: usize,
-    },
+    ShardsMissing { due: usize, done: usize },
     /// A checkpoint cannot be written or read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
@@ -300,32 +247,17 @@ pub enum Error {
     },
     /// A rank cannot read its checkpoint, so no rank continues from it.
     #[error("{rank} cannot continue from its checkpoint: {problem}")]
-    CheckpointUnreadable {
-        /// The first rank that cannot.
-        rank: Rank,
-        /// The fault, with the name of the file.
-        problem: String,
-    },
+    CheckpointUnreadable { rank: Rank, problem: String },
     /// There are checkpoints, but none that is good on all ranks.
     #[error(
         "{}: no checkpoint is good on all ranks; start anew, or put one there:{}",
         folder.display(),
         problems.iter().map(|problem| format!("\n  {problem}")).collect::<String>()
     )]
-    NoCommonCheckpoint {
-        /// The folder of the checkpoints.
-        folder: PathBuf,
-        /// The fault of each checkpoint, and the ranks that found it.
-        problems: Vec<String>,
-    },
+    NoCommonCheckpoint { folder: PathBuf, problems: Vec<String> },
     /// A file of a trace cannot be read or written.
     #[error("{}: {problem}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Its fault and the remedy.
-        problem: String,
-    },
+    File { path: PathBuf, problem: String },
 }
 
 /// Formats the loss of a step: the losses that are not finite by shard, else the sum.

@@ -20,37 +20,22 @@ use kolo_schedule::words::counted;
 /// ranks report the same culprit.
 #[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum Error {
     /// An environment variable is missing or wrong.
     #[error("the environment variable {name} {problem}")]
-    Environment {
-        /// Name of the variable.
-        name: String,
-        /// Description of the problem, and the remedy.
-        problem: String,
-    },
+    Environment { name: String, problem: String },
     /// The job's token is invalid or cannot be read.
     #[error("{origin} {problem}")]
-    Token {
-        /// Source of the token: its file.
-        origin: String,
-        /// Description of the problem, and the remedy.
-        problem: String,
-    },
+    Token { origin: String, problem: String },
     /// The store cannot listen.
     #[error(
         "cannot listen at {address}: {cause}; choose another port (MASTER_PORT, --master-port) or leave it out"
     )]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Message of the operating system.
-        cause: String,
-    },
+    Listen { address: SocketAddr, cause: String },
     /// A worker has a rank outside of its job.
     #[error("there is no {rank} among {world_size}; give all workers the same WORLD_SIZE")]
     UnknownRank {
-        /// Rank of the worker.
         rank: Rank,
         /// Number of workers, as rank 0 knows it.
         world_size: usize,
@@ -60,106 +45,49 @@ pub enum Error {
         "nothing on this host can connect to {address}: the loopback interface is down or lacks that address; bring \
          it up (`ip link set lo up`)"
     )]
-    LoopbackDown {
-        /// An address of the loopback interface.
-        address: IpAddr,
-    },
+    LoopbackDown { address: IpAddr },
     /// Two workers have the same rank.
     #[error("two workers say they are {rank}; give each its own RANK")]
-    DuplicateRank {
-        /// The rank.
-        rank: Rank,
-    },
+    DuplicateRank { rank: Rank },
     /// The listener at the store's address does not let this worker join.
     #[error("cannot join the job at {address}: {cause}")]
-    JoinRejected {
-        /// Address of the store.
-        address: SocketAddr,
-        /// Reason why the handshake failed.
-        cause: String,
-    },
+    JoinRejected { address: SocketAddr, cause: String },
     /// This process and the process that it connects to do not have the same token.
     #[error(
         "{}; give all nodes the same token (--token-file, KOLO_TOKEN or KOLO_TOKEN_FILE)", token_difference(*reason, address)
     )]
-    TokenDiffers {
-        /// Address of the other process.
-        address: SocketAddr,
-        /// Reason why the other process rejects this one.
-        reason: RejectReason,
-    },
+    TokenDiffers { address: SocketAddr, reason: RejectReason },
     /// The connection to the store broke.
     #[error("lost the store of rank 0 at {address}: {cause}")]
-    StoreLost {
-        /// Address of the store.
-        address: SocketAddr,
-        /// Message of the operating system.
-        cause: String,
-    },
+    StoreLost { address: SocketAddr, cause: String },
     /// The store does not keep a required value.
     #[error("the store at {address} does not keep a value: {cause}")]
-    StoreRefuses {
-        /// Address of the store.
-        address: SocketAddr,
-        /// Message of the store.
-        cause: String,
-    },
+    StoreRefuses { address: SocketAddr, cause: String },
     /// Some ranks did not arrive at the rendezvous in time.
     #[error(
         "{} did not arrive at {address} within {waited:?}; {}",
         ranks(missing),
         started_or_refused(refused)
     )]
-    Missing {
-        /// The missing ranks.
-        missing: Vec<Rank>,
-        /// Address at which they were expected.
-        address: SocketAddr,
-        /// Time waited.
-        waited: Duration,
-        /// Hosts that arrived there and were refused because of their token.
-        refused: Vec<IpAddr>,
-    },
+    Missing { missing: Vec<Rank>, address: SocketAddr, waited: Duration, refused: Vec<IpAddr> },
     /// A worker ended, or its connection broke, while others still needed it.
     #[error("{rank} died")]
-    Died {
-        /// The rank that died.
-        rank: Rank,
-    },
+    Died { rank: Rank },
     /// A worker left the group in good order while others still waited for it.
     #[error("{rank} left the group while others still waited for it in {during}")]
-    Left {
-        /// The rank that left.
-        rank: Rank,
-        /// The collective that waited.
-        during: String,
-    },
+    Left { rank: Rank, during: String },
     /// A worker gave up for a reason of its own.
     #[error("{rank} gave up: {reason}")]
-    Abandoned {
-        /// The rank that gave up.
-        rank: Rank,
-        /// Its reason.
-        reason: String,
-    },
+    Abandoned { rank: Rank, reason: String },
     /// A peer did not do its part before the deadline.
     #[error(
         "{rank} did not take part in {during} within {waited:?}; raise --timeout (KOLO_TIMEOUT) if it is merely slow"
     )]
-    Timeout {
-        /// The late rank.
-        rank: Rank,
-        /// The collective that waited.
-        during: String,
-        /// Time waited.
-        waited: Duration,
-    },
+    Timeout { rank: Rank, during: String, waited: Duration },
     /// Too few workers are left, and no new ones have arrived.
     #[error("{present} of at least {} {} there, and {}", counted(min, "worker"), if *present == 1 { "is" } else { "are" }, others(*waited))]
     TooFew {
-        /// Number of workers that are present.
         present: usize,
-        /// Minimum number of workers with which the job may continue.
         min: usize,
         /// Time that they waited for more workers; zero if none will come.
         waited: Duration,
@@ -177,39 +105,18 @@ pub enum Error {
     },
     /// No permitted transport connects one rank to another.
     #[error("{from} cannot reach {to}: {}; unset KOLO_TRANSPORT if you set it", reasons_of(reasons))]
-    NoTransport {
-        /// The rank that noticed.
-        from: Rank,
-        /// The rank that it needs to reach.
-        to: Rank,
-        /// Names of the transports, and why each does not connect them.
-        reasons: Vec<(String, String)>,
-    },
+    NoTransport { from: Rank, to: Rank, reasons: Vec<(String, String)> },
     /// Two ranks called different collectives.
     #[error(
         "{here} called {ours}, but {there} called {theirs}; all ranks must make the same calls in one order"
     )]
-    Mismatch {
-        /// The rank that noticed.
-        here: Rank,
-        /// Its call.
-        ours: String,
-        /// The other rank.
-        there: Rank,
-        /// The other's call.
-        theirs: String,
-    },
+    Mismatch { here: Rank, ours: String, there: Rank, theirs: String },
     /// The arguments of a collective are wrong by themselves.
     #[error(transparent)]
     InvalidCall(#[from] InvalidCall),
     /// The requested algorithm cannot be used on this group.
     #[error("algorithm {algorithm} cannot be used here: {reason}")]
-    AlgorithmUnusable {
-        /// Name of the algorithm.
-        algorithm: String,
-        /// Requirement of the algorithm that the group does not meet.
-        reason: String,
-    },
+    AlgorithmUnusable { algorithm: String, reason: String },
     /// A library that runs the collectives cannot do what the program requests.
     #[error(transparent)]
     Backend(#[from] BackendError),
@@ -218,70 +125,28 @@ pub enum Error {
     CommThreadPanicked,
     /// A launcher did not find another launcher of its job.
     #[error("this node finds no launcher of the job at {masters} (--master){}", because(cause.as_deref()))]
-    JobNotFound {
-        /// Addresses that it tried.
-        masters: String,
-        /// Last error at those addresses, if any.
-        cause: Option<Box<Error>>,
-    },
+    JobNotFound { masters: String, cause: Option<Box<Error>> },
     /// The launcher that leads an elastic job does not admit another launcher.
     #[error("the job {reason}")]
-    LauncherRefused {
-        /// State or requirement of the job.
-        reason: String,
-    },
+    LauncherRefused { reason: String },
     /// Several generations of an elastic job in a row failed to form.
     #[error("{tries} generations have failed one after another while they formed")]
-    GenerationsFailed {
-        /// Number of generations that failed.
-        tries: usize,
-    },
+    GenerationsFailed { tries: usize },
     /// One rank cannot connect to another.
     #[error("{from}, reached {reached}, cannot connect to {to} at {address}: {cause}")]
-    Unreachable {
-        /// The rank that connects.
-        from: Rank,
-        /// Description of the address at which other ranks reach it.
-        reached: String,
-        /// The rank that it needs to reach.
-        to: Rank,
-        /// Address that the other rank published.
-        address: SocketAddr,
-        /// Reason why the last attempt failed.
-        cause: String,
-    },
+    Unreachable { from: Rank, reached: String, to: Rank, address: SocketAddr, cause: String },
     /// The data from a rank is damaged or forged.
     #[error("this worker cannot trust the data from {rank}: {cause}")]
-    Untrusted {
-        /// The apparent sender.
-        rank: Rank,
-        /// Description of the problem.
-        cause: String,
-    },
+    Untrusted { rank: Rank, cause: String },
     /// This process has reached its limit of open files and connections.
     #[error("{what}: too many open files; this process may have {limit}: raise `ulimit -n`")]
-    TooManyFiles {
-        /// The attempted operation.
-        what: String,
-        /// Maximum number of open files.
-        limit: u64,
-    },
+    TooManyFiles { what: String, limit: u64 },
     /// A file or shared memory of this process would exceed its size limit.
     #[error("{what}: this process may have no file larger than {limit} bytes: raise `ulimit -f`")]
-    FileTooLarge {
-        /// The attempted operation.
-        what: String,
-        /// Maximum size in bytes.
-        limit: u64,
-    },
+    FileTooLarge { what: String, limit: u64 },
     /// The operating system or a library refused an operation.
     #[error("{what}: {cause}")]
-    System {
-        /// The attempted operation.
-        what: String,
-        /// Message of the operating system or of the library.
-        cause: String,
-    },
+    System { what: String, cause: String },
 }
 
 impl Error {

@@ -9,13 +9,13 @@ use kolo_schedule::words::counted;
 /// those of the group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum InvalidCall {
     /// An exchange receives into elements that it also sends.
     #[error(
         "one exchange both sends and receives elements {start} to {end} of {rank}'s buffer; give it ranges that do not overlap"
     )]
     Overlap {
-        /// The calling rank.
         rank: Rank,
         /// First such element.
         start: usize,
@@ -24,176 +24,69 @@ pub enum InvalidCall {
     },
     /// The root is no rank of the group.
     #[error("{operation} with root {root}, but the group has {}", counted(world, "rank"))]
-    Root {
-        /// Name of the operation.
-        operation: String,
-        /// Requested root.
-        root: Rank,
-        /// Number of ranks in the group.
-        world: usize,
-    },
+    Root { operation: String, root: Rank, world: usize },
     /// A buffer cannot be divided into one chunk for each rank.
     #[error(
         "{elements} elements on {rank} do not divide into {world} equal chunks; use a multiple of {world}"
     )]
-    UnequalChunks {
-        /// The calling rank.
-        rank: Rank,
-        /// Elements of the rank's buffer.
-        elements: usize,
-        /// Number of ranks in the group.
-        world: usize,
-    },
+    UnequalChunks { rank: Rank, elements: usize, world: usize },
     /// The number of chunks differs from the number of ranks.
     #[error("{} for {}; give one for each rank", counted(chunks, "chunk"), counted(world, "rank"))]
-    ChunkCount {
-        /// Number of chunks passed.
-        chunks: usize,
-        /// Number of ranks in the group.
-        world: usize,
-    },
+    ChunkCount { chunks: usize, world: usize },
     /// The lengths of the chunks do not add up to the buffer's.
     #[error("the chunks have {sum} elements in all, but the buffer on {rank} has {elements}")]
-    ChunkLengths {
-        /// The calling rank.
-        rank: Rank,
-        /// Elements of all chunks.
-        sum: usize,
-        /// Elements of the buffer.
-        elements: usize,
-    },
+    ChunkLengths { rank: Rank, sum: usize, elements: usize },
     /// The contributions to a sum in tree order do not match the group's ranks.
     #[error("there are contributions of {given} ranks, but the group has {world}; give a list for each rank")]
-    Contributors {
-        /// Number of ranks with contributions.
-        given: usize,
-        /// Number of ranks in the group.
-        world: usize,
-    },
+    Contributors { given: usize, world: usize },
     /// The buffer is shorter than the rank's parts of a sum in tree order.
     #[error("the buffer on {rank} has {elements} elements, fewer than {parts} parts of {len}")]
-    Parts {
-        /// The calling rank.
-        rank: Rank,
-        /// Elements of the rank's buffer.
-        elements: usize,
-        /// Number of parts of the rank.
-        parts: usize,
-        /// Elements of one part.
-        len: usize,
-    },
+    Parts { rank: Rank, elements: usize, parts: usize, len: usize },
     /// The lengths of the blocks of a sum for readers do not add up to the sum's.
     #[error("the readers' blocks have {sum} elements in all, but the sum has {len}")]
-    Blocks {
-        /// Elements of all blocks.
-        sum: usize,
-        /// Elements of the sum.
-        len: usize,
-    },
+    Blocks { sum: usize, len: usize },
     /// A reader of a sum is no rank of the group.
     #[error("{reader} cannot read a sum of a group of {}", counted(world, "rank"))]
-    Reader {
-        /// The reader.
-        reader: Rank,
-        /// Number of ranks in the group.
-        world: usize,
-    },
+    Reader { reader: Rank, world: usize },
     /// An all-to-all lacks a count of sent and received elements for each rank.
     #[error("all_to_all needs a count for each of the {world} ranks")]
-    Counts {
-        /// Number of ranks in the group.
-        world: usize,
-    },
+    Counts { world: usize },
     /// The elements that an all-to-all sends and receives do not add up to the buffer's length.
     #[error("the counts have {sum} elements in all, but the buffer on {rank} has {elements}")]
     CountSum {
-        /// The calling rank.
         rank: Rank,
         /// Elements sent and received in total.
         sum: usize,
-        /// Elements of the buffer.
         elements: usize,
     },
     /// A rank sends itself a different number of elements than it receives from itself.
     #[error("{rank} sends itself {sent} elements and receives {received}; make both counts equal")]
-    OwnChunk {
-        /// The calling rank.
-        rank: Rank,
-        /// Elements sent to itself.
-        sent: usize,
-        /// Elements received from itself.
-        received: usize,
-    },
+    OwnChunk { rank: Rank, sent: usize, received: usize },
     /// A buffer does not hold two halves of equal chunks, one for each rank.
     #[error("all_to_all: {elements} elements are not a multiple of 2 × {world} ranks")]
-    Halves {
-        /// Elements of the buffer.
-        elements: usize,
-        /// Number of ranks in the group.
-        world: usize,
-    },
+    Halves { elements: usize, world: usize },
     /// A message has no other rank as its peer, or lies outside of the buffer.
     #[error(
         "a message of {len} elements from {start} on between {rank} and {peer}: there are {world} ranks and {elements} \
          elements, and no rank sends to itself"
     )]
-    Message {
-        /// The calling rank.
-        rank: Rank,
-        /// The rank at the other end.
-        peer: Rank,
-        /// Start of the message in the buffer.
-        start: usize,
-        /// Length of the message.
-        len: usize,
-        /// Number of ranks in the group.
-        world: usize,
-        /// Elements of the buffer.
-        elements: usize,
-    },
+    Message { rank: Rank, peer: Rank, start: usize, len: usize, world: usize, elements: usize },
     /// The buffer of a barrier does not have exactly one element.
     #[error("a barrier's buffer has one element, not {elements}")]
-    Barrier {
-        /// Elements of the buffer.
-        elements: usize,
-    },
+    Barrier { elements: usize },
     /// Two slices that must have equal lengths do not.
     #[error("{operation}: {input} elements in and {output} elements out must be equal")]
-    Lengths {
-        /// Name of the operation.
-        operation: String,
-        /// Elements to read.
-        input: usize,
-        /// Elements to write.
-        output: usize,
-    },
+    Lengths { operation: String, input: usize, output: usize },
     /// One slice must be as long as the other times the number of ranks, but is not.
     #[error("{operation}: {long} elements are not {world} ranks × {short} elements")]
-    LengthByRanks {
-        /// Name of the operation.
-        operation: String,
-        /// Elements of the slice for all ranks.
-        long: usize,
-        /// Number of ranks in the group.
-        world: usize,
-        /// Elements of the slice for one rank.
-        short: usize,
-    },
+    LengthByRanks { operation: String, long: usize, world: usize, short: usize },
     /// Ranks would have to read each other's buffers in place, but cannot.
     #[error("ranks cannot read each other's buffers in place over {transport}; use shared memory")]
-    NotInPlace {
-        /// Transport between the ranks.
-        transport: String,
-    },
+    NotInPlace { transport: String },
     /// The buffer's memory belongs to another group.
     #[error("the buffer belongs to another group; allocate it from this one")]
     ForeignBuffer,
     /// The requested buffer exceeds the address space.
     #[error("a buffer of {elements} elements of {size} bytes is too large")]
-    BufferTooLarge {
-        /// Number of requested elements.
-        elements: usize,
-        /// Bytes of one element.
-        size: usize,
-    },
+    BufferTooLarge { elements: usize, size: usize },
 }

@@ -100,16 +100,8 @@ mod tests {
         std::fs::write(folder.path().join(METRICS), text).unwrap();
         let (table, remark) = read(folder.path()).unwrap();
         let written = [
-            1.0,
-            row.seconds_per_step,
-            row.samples_per_second,
-            row.comm_fraction,
-            row.exposed_comm_fraction,
-            row.train_loss,
-            row.scores[0].1,
-            row.scores[1].1,
-            row.learning_rate,
-            third,
+            1.0, row.seconds_per_step, row.samples_per_second, row.comm_fraction, row.exposed_comm_fraction,
+            row.train_loss, row.scores[0].1, row.scores[1].1, row.learning_rate, third,
         ];
         assert_eq!(table.names[6..8], ["test_a, b", "test_say \"c\"\n5,"]);
         assert_eq!((table.rows, remark), (vec![written.map(Some).to_vec()], None));

@@ -6,28 +6,21 @@ use std::path::{Path, PathBuf};
 /// Reason why a run folder cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum Error {
     /// There is no such folder.
     #[error("no run folder {}", folder.display())]
-    NoFolder {
-        /// The expected folder.
-        folder: PathBuf,
-    },
+    NoFolder { folder: PathBuf },
     /// The folder does not belong to a run.
     #[error(
         "{} is no run folder: it has no config.toml; give a folder that `kolo train` has written",
         folder.display()
     )]
-    NoRun {
-        /// The folder.
-        folder: PathBuf,
-    },
+    NoRun { folder: PathBuf },
     /// A file cannot be read.
     #[error("{}: {source}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -37,21 +30,14 @@ pub enum Error {
         path.display()
     )]
     Line {
-        /// The file.
         path: PathBuf,
         /// Number of the line, from 1.
         line: usize,
-        /// The problem.
         problem: String,
     },
     /// A file does not have the form that `kolo train` writes.
     #[error("{}: {problem}; take the file from a copy of the run", path.display())]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// The problem.
-        problem: String,
-    },
+    Content { path: PathBuf, problem: String },
 }
 
 impl Error {

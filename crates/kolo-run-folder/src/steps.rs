@@ -15,21 +15,9 @@ pub const STEPS: &str = "steps.jsonl";
 
 /// Names of the fixed fields of a line. The unit that the loss counts is a further field with another name.
 pub const STEP_FIELDS: [&str; 15] = [
-    "step",
-    "epoch",
-    "loss",
-    "learning_rate",
-    "seconds",
-    "comm_seconds",
-    "exposed_comm_seconds",
-    "backward_seconds",
-    "optimizer_seconds",
-    "gradient_norm",
-    "noise_scale",
-    "gradient_squared",
-    "noise_trace",
-    "loss_scale",
-    "skipped",
+    "step", "epoch", "loss", "learning_rate", "seconds", "comm_seconds", "exposed_comm_seconds",
+    "backward_seconds", "optimizer_seconds", "gradient_norm", "noise_scale", "gradient_squared",
+    "noise_trace", "loss_scale", "skipped",
 ];
 
 /// A step of a run. Times are rank 0's, in seconds.

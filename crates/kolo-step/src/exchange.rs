@@ -21,10 +21,6 @@ impl<T: Element> Exchange<T> {
     }
 
     /// Waits for the other ranks.
-    ///
-    /// # Errors
-    ///
-    /// As [`Group::run`].
     pub(crate) fn wait(self, group: &Group) -> Result<Buffer<T>, Error> {
         match self {
             Exchange::UnderWay(pending) => pending.wait(),

@@ -57,10 +57,6 @@ impl ShardLosses {
     }
 
     /// Starts the sum over the shards of all ranks.
-    ///
-    /// # Errors
-    ///
-    /// Out of memory.
     pub(crate) fn start(
         &mut self,
         group: &Group,
@@ -92,10 +88,6 @@ impl ShardLosses {
     }
 
     /// Waits for the sum of losses and counts; if nothing has been started, that of this rank's own shards.
-    ///
-    /// # Errors
-    ///
-    /// The collective failed (naming the rank).
     pub(crate) fn finish(&mut self, group: &Group, exposed: &mut Duration) -> Result<[f64; 2], Error> {
         match self.pending.take() {
             Some(pending) => {

@@ -113,10 +113,6 @@ impl Stated {
 
     /// Returns the error that names the first setting in which the ranks differ, the same on all of them. A
     /// collective.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed. The returned error is [`Error::Setting`] if the texts are the same.
     pub(crate) fn name_difference(&self, group: &Group) -> Result<Error, Error> {
         Ok(difference(&group.all_gather_value(self)?))
     }

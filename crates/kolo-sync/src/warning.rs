@@ -14,6 +14,7 @@ use kolo_straggler::Straggler;
 /// concern all ranks.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum Warning {
     /// No shard of a step has used a parameter. Logged once for each parameter.
     #[error(
@@ -23,32 +24,20 @@ pub enum Warning {
     UnusedParameter {
         /// The first step without use of it, from 0.
         step: u64,
-        /// The parameter's name.
         parameter: String,
     },
     /// A newer checkpoint than the one from which the job continues cannot be used.
     #[error("{problem}; this run continues from {}", path.display())]
-    CheckpointPassedOver {
-        /// Its fault, and the ranks that found it.
-        problem: String,
-        /// The one that is used.
-        path: PathBuf,
-    },
+    CheckpointPassedOver { problem: String, path: PathBuf },
     /// A rank delays the others.
     #[error("{}", .0.reason)]
     Straggler(Straggler),
     /// Ranks have other shards from the next step on.
     #[error("{reason}")]
-    SharesMoved {
-        /// The shards, and the reason.
-        reason: String,
-    },
+    SharesMoved { reason: String },
     /// Shards were to move from a rank that delays the others, and cannot.
     #[error("shards stay where they are: {reason}")]
-    SharesStay {
-        /// The reason.
-        reason: String,
-    },
+    SharesStay { reason: String },
     /// The reduction's state of some shards has died with the ranks that held it: those shards begin anew,
     /// and the weights are not those of an undisturbed job.
     #[error(
@@ -56,7 +45,6 @@ pub enum Warning {
          and the weights are not those of an undisturbed job (`Config::backup_every` copies it)"
     )]
     ShardStateLost {
-        /// The reduction's name.
         reduction: String,
         /// The shards, from 0.
         shards: Vec<usize>,
@@ -80,7 +68,6 @@ pub enum Warning {
     ProcessorsDiffer {
         /// Rank 0's: the processor's name and its vector instructions.
         first: String,
-        /// The first rank that has another one.
         rank: Rank,
         /// That rank's.
         other: String,

@@ -7,20 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// The crates whose numbers become weights.
 const CRATES: [&str; 15] = [
-    "burn-flex-nn",
-    "kolo-burn",
-    "kolo-comm",
-    "kolo-data",
-    "kolo-ddp",
-    "kolo-metrics",
-    "kolo-models",
-    "kolo-optim",
-    "kolo-recipe",
-    "kolo-reduction",
-    "kolo-sampler",
-    "kolo-step",
-    "kolo-sync",
-    "kolo-train",
+    "burn-flex-nn", "kolo-burn", "kolo-comm", "kolo-data", "kolo-ddp", "kolo-metrics", "kolo-models",
+    "kolo-optim", "kolo-recipe", "kolo-reduction", "kolo-sampler", "kolo-step", "kolo-sync", "kolo-train",
     "kolo-weights",
 ];
 

@@ -10,6 +10,7 @@ use kolo_elastic::WRONG_INPUT;
 /// Reason that a run could not begin, continue, or end regularly.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum Error {
     /// A training step, a collective or a checkpoint failed; names the rank, the parameter or the file.
     #[error(transparent)]
@@ -34,44 +35,19 @@ pub enum Error {
         "{} was written with {setting} = {there}, and this run has {here}: it would train on some samples twice and \
          miss others; restore the old value, or continue anyway with --accept-changed-data", checkpoint.display()
     )]
-    OtherSamples {
-        /// The checkpoint.
-        checkpoint: PathBuf,
-        /// First difference: a setting of the recipe, or a part of the data.
-        setting: String,
-        /// Its value in the checkpoint.
-        there: String,
-        /// Its value now.
-        here: String,
-    },
+    OtherSamples { checkpoint: PathBuf, setting: String, there: String, here: String },
     /// The checkpoint to continue from lacks the state that a changed setting needs.
     #[error(
         "{} was written with {setting} = {there}, and config.toml has {here}: {problem}; restore the old value, or \
          start a new run", checkpoint.display()
     )]
-    OtherState {
-        /// The checkpoint.
-        checkpoint: PathBuf,
-        /// The setting, by its name in `config.toml`.
-        setting: &'static str,
-        /// Its value in the checkpoint.
-        there: String,
-        /// Its value now.
-        here: String,
-        /// Error of the checkpoint that follows.
-        problem: String,
-    },
+    OtherState { checkpoint: PathBuf, setting: &'static str, there: String, here: String, problem: String },
     /// The run to continue was begun with parts of its program that are not here.
     #[error(
         "the run began with {there} of its program's own, and this program brings {here}; continue it with that \
          program"
     )]
-    OtherParts {
-        /// Parts with which the run was begun.
-        there: String,
-        /// Parts of this program.
-        here: String,
-    },
+    OtherParts { there: String, here: String },
     /// The program's schedule returned an impossible learning rate.
     #[error(
         "the program's schedule gives step {step} (from 0) the learning rate {rate}; return a finite number of at \
@@ -80,7 +56,6 @@ pub enum Error {
     Schedule {
         /// The step, from 0.
         step: u64,
-        /// The learning rate.
         rate: f64,
     },
     /// Rank 0 died during a learning-rate range test.
@@ -92,33 +67,20 @@ pub enum Error {
         counted(values, "value"),
         counted(metrics, "metric")
     )]
-    Tally {
-        /// Number of metrics.
-        metrics: usize,
-        /// Number of values.
-        values: usize,
-    },
+    Tally { metrics: usize, values: usize },
     /// The weights to begin with are not finite.
     #[error("{}: `{parameter}` is not finite, so training cannot begin with it; give another file (--init)", file.display())]
-    InitNotFinite {
-        /// The file of weights.
-        file: PathBuf,
-        /// The first trained parameter that is not finite.
-        parameter: String,
-    },
+    InitNotFinite { file: PathBuf, parameter: String },
     /// The checkpoint to continue from is after the last step of the run.
     #[error(
         "{} is after step {step}, beyond the end of the run, which has {} with {setting}; raise that in \
          config.toml, or move the later checkpoints away", checkpoint.display(), counted(total, "step")
     )]
     BeyondEnd {
-        /// The checkpoint.
         checkpoint: PathBuf,
         /// Steps done at the checkpoint.
         step: u64,
-        /// Steps of the run.
         total: u64,
-        /// Setting that ends the run, with its value.
         setting: String,
     },
     /// The last checkpoint could not be written.
@@ -148,9 +110,7 @@ pub enum Error {
         step: usize,
         /// The shard, from 0.
         shard: usize,
-        /// Indices of the samples in the training data.
         samples: String,
-        /// The cause.
         source: PrefetchError,
     },
     /// There were fewer batches than the epoch has steps.
@@ -159,7 +119,6 @@ pub enum Error {
     /// The weights to begin with could not be loaded.
     #[error("{source}")]
     Weights {
-        /// The tensor library's error.
         source: BindingError,
         /// True if the user's input is at fault.
         is_input: bool,
@@ -180,11 +139,9 @@ pub enum Error {
         max_hours: Option<f64>,
         /// Steps done.
         step: u64,
-        /// Steps of the whole run.
         total: u64,
         /// Sentence about the saved or lost work.
         kept: String,
-        /// Error that prevented saving the work.
         cause: Option<Box<Error>>,
     },
 }

@@ -33,11 +33,8 @@ impl Membership {
         Self::of(&Options::from_env()?)
     }
 
-    /// Like [`Membership::from_env`]; a tuned run opens more [connections](TUNED_STREAMS) to try.
-    ///
-    /// # Errors
-    ///
-    /// As [`Membership::from_env`].
+    /// Like [`Membership::from_env`]; a tuned run opens more [connections](TUNED_STREAMS) to try. Fails as
+    /// [`Membership::from_env`] does.
     pub fn for_run(config: &Recipe) -> Result<Self, Error> {
         let spare_streams = config.tune.then_some(TUNED_STREAMS);
         Self::of(&Options { spare_streams, ..Options::from_env()? })

@@ -231,11 +231,8 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
         self.train_as(membership, model)
     }
 
-    /// Like [`Trainer::train`], as a member of a group that the program has formed.
-    ///
-    /// # Errors
-    ///
-    /// As [`Trainer::train`].
+    /// Like [`Trainer::train`], as a member of a group that the program has formed. Fails as
+    /// [`Trainer::train`] does.
     pub fn train_as(mut self, mut membership: Membership, model: M) -> Result<Trained<M>, Error> {
         let samples = self.task.data.samples(Part::Train);
         let test = self.job.range_test.clone();

@@ -46,11 +46,7 @@ impl FlatMemory {
     }
 
     /// Makes the memory this process's own, with the same values at the same addresses. Nobody may write it
-    /// meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// There is no memory for a copy.
+    /// meanwhile. Errors: there is no memory for a copy.
     pub(crate) fn detach(&self) -> io::Result<()> {
         self.pages.as_ref().map_or(Ok(()), HostPages::detach)
     }

@@ -24,10 +24,6 @@ unsafe impl Sync for Region {}
 
 impl Region {
     /// Reserves addresses for `len` numbers.
-    ///
-    /// # Errors
-    ///
-    /// The operating system has no more addresses.
     pub(crate) fn new(len: usize) -> io::Result<Self> {
         if len == 0 {
             return Ok(Region { start: NonNull::dangling(), len });

@@ -5,15 +5,11 @@ use std::path::PathBuf;
 /// Reason that weights could not be exported or loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum WeightsError {
     /// The file of weights cannot be read.
     #[error("{}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Error of the operating system.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// The run folder cannot be used, or a file cannot be written or read.
     #[error(transparent)]
     Recipe(#[from] kolo_recipe::Error),
@@ -22,176 +18,86 @@ pub enum WeightsError {
     Checkpoint(#[from] kolo_ddp::CheckpointError),
     /// The weights or their description cannot be encoded.
     #[error("cannot write {what}: {problem}")]
-    Encode {
-        /// Kind of the record.
-        what: &'static str,
-        /// Message of the encoder.
-        problem: String,
-    },
+    Encode { what: &'static str, problem: String },
     /// The folder is not a run folder.
     #[error(
         "{} is no run folder: it has no config.toml; give the folder that `kolo train` has written to",
         path.display()
     )]
-    NoRun {
-        /// The folder.
-        path: PathBuf,
-    },
+    NoRun { path: PathBuf },
     /// The run has no checkpoint of the step.
     #[error("{} holds no checkpoint of step {step}; it has those of {}", folder.display(), listed(found))]
-    NoStep {
-        /// Folder of its checkpoints.
-        folder: PathBuf,
-        /// The step.
-        step: u64,
-        /// Steps with a checkpoint.
-        found: Vec<u64>,
-    },
+    NoStep { folder: PathBuf, step: u64, found: Vec<u64> },
     /// The file to write exists already.
     #[error("the file {} exists; choose another --out", path.display())]
-    OutTaken {
-        /// The file.
-        path: PathBuf,
-    },
+    OutTaken { path: PathBuf },
     /// torchvision has no such model.
     #[error("torchvision has no model `{model}`, only {known}; export it with --format burn")]
-    NotInTorchvision {
-        /// The run's model.
-        model: String,
-        /// The models that both Kolo and torchvision have.
-        known: String,
-    },
+    NotInTorchvision { model: String, known: String },
     /// torchvision's model begins with another convolution than the run's.
     #[error(
         "{model} begins with a 3×3 convolution (--stem small), and torchvision's with one of 7×7; export \
          it with --format burn"
     )]
-    OtherStem {
-        /// The run's model.
-        model: String,
-    },
+    OtherStem { model: String },
     /// transformers has no such model.
     #[error("transformers has no model `{model}`, only those named gpt2; export it with --format burn")]
-    NotInTransformers {
-        /// The run's model.
-        model: String,
-    },
+    NotInTransformers { model: String },
     /// The model of a folder for transformers is another one than Kolo's GPT-2.
     #[error("{}: `{key}` is {found}, and Kolo's GPT-2 has {needed}", path.display())]
-    OtherConfig {
-        /// The file that describes the model.
-        path: PathBuf,
-        /// The differing setting.
-        key: &'static str,
-        /// Its value.
-        found: serde_json::Value,
-        /// Value that Kolo's model has.
-        needed: serde_json::Value,
-    },
+    OtherConfig { path: PathBuf, key: &'static str, found: serde_json::Value, needed: serde_json::Value },
     /// The model of the weights is unknown.
     #[error(
         "Kolo does not know the model of {0}: there is neither {0}.json nor a run folder around it; give \
          --model and --data", path.display()
     )]
-    Undescribed {
-        /// The weights.
-        path: PathBuf,
-    },
+    Undescribed { path: PathBuf },
     /// The path of a weights file is a folder.
     #[error(
         "{} is a folder; give the file that `kolo export` has written, a checkpoint's folder, or its \
          weights.safetensors", path.display()
     )]
-    Folder {
-        /// The folder.
-        path: PathBuf,
-    },
+    Folder { path: PathBuf },
     /// The path is another file of a checkpoint than its weights.
     #[error("{} is another part of a checkpoint; its weights are in weights.safetensors beside it", path.display())]
-    OtherPart {
-        /// The file.
-        path: PathBuf,
-    },
+    OtherPart { path: PathBuf },
     /// The file is only a pointer of Git LFS.
     #[error(
         "{} is a pointer of Git LFS and not the file itself; fetch it with `git lfs pull` where the file comes from",
         path.display()
     )]
-    LfsPointer {
-        /// The file.
-        path: PathBuf,
-    },
+    LfsPointer { path: PathBuf },
     /// The file has none of the formats.
     #[error(
         "{} is not a file of weights in a format that `kolo export` writes: {known}",
         path.display()
     )]
-    NoFormat {
-        /// The file.
-        path: PathBuf,
-        /// The formats.
-        known: String,
-    },
+    NoFormat { path: PathBuf, known: String },
     /// The file is cut off or violates its format.
     #[error("{}: is damaged: {problem}; export it again", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// Message of the format's reader.
-        problem: String,
-    },
+    Damaged { path: PathBuf, problem: String },
     /// A tensor has elements of an unsupported type.
     #[error("{} holds `{tensor}` as {dtype}; Kolo reads F32, I64 and BOOL, so convert it", path.display())]
-    DType {
-        /// The file.
-        path: PathBuf,
-        /// The tensor's name in the file.
-        tensor: String,
-        /// Its type.
-        dtype: String,
-    },
+    DType { path: PathBuf, tensor: String, dtype: String },
     /// The model has a tensor that the file lacks.
     #[error(
         "{} has no tensor `{tensor}`, which the model has; it holds the weights of another model",
         path.display()
     )]
-    Missing {
-        /// The file.
-        path: PathBuf,
-        /// Name that the tensor would have in the file.
-        tensor: String,
-    },
+    Missing { path: PathBuf, tensor: String },
     /// A tensor has another shape in the model.
     #[error(
         "{} holds `{tensor}` as {found:?} where the model needs {needed:?}; train with the model, channels \
          and number of classes of the file, or with --init-skip '{}'",
         path.display(), layer(skipped)
     )]
-    Shape {
-        /// The file.
-        path: PathBuf,
-        /// The tensor's name in the file.
-        tensor: String,
-        /// Its path in the model.
-        skipped: String,
-        /// Its shape in the file.
-        found: Vec<usize>,
-        /// Shape that the file must have.
-        needed: Vec<usize>,
-    },
+    Shape { path: PathBuf, tensor: String, skipped: String, found: Vec<usize>, needed: Vec<usize> },
     /// The weights are of a language model over other tokens.
     #[error(
         "{} holds the vectors of {found} tokens, and the run's tokenizer has {needed}; give the --tokenizer of these \
          weights, or begin with new vectors by --init-skip 'wte.*'", path.display()
     )]
-    Vocabulary {
-        /// The file.
-        path: PathBuf,
-        /// Number of its tokens.
-        found: usize,
-        /// Number of the model's tokens.
-        needed: usize,
-    },
+    Vocabulary { path: PathBuf, found: usize, needed: usize },
     /// The weights are of a language model over the tokens of another tokenizer.
     #[error(
         "{}: these weights are for {}{}",
@@ -204,7 +110,6 @@ pub enum WeightsError {
         if *is_init { ", or begin with new vectors by --init-skip 'wte.*'" } else { "" }
     )]
     OtherTokenizer {
-        /// The weights.
         path: PathBuf,
         /// True if they are for bytes.
         is_bytes: bool,
@@ -213,39 +118,22 @@ pub enum WeightsError {
     },
     /// The description of a folder for transformers contradicts its weights.
     #[error("{}: `{key}` is {found}, and the weights beside it have {there}; the two are of different models", path.display())]
-    ConfigDiffers {
-        /// The file that describes the model.
-        path: PathBuf,
-        /// The setting.
-        key: &'static str,
-        /// Its value.
-        found: serde_json::Value,
-        /// Value of the weights.
-        there: usize,
-    },
+    ConfigDiffers { path: PathBuf, key: &'static str, found: serde_json::Value, there: usize },
     /// A selector of the tensors to leave out selects none.
     #[error(
         "--init-skip {selector}: this selects no tensor of the model; its tensors have names like {example}"
     )]
-    SkipsNothing {
-        /// The selector.
-        selector: String,
-        /// Name of one of the model's tensors.
-        example: String,
-    },
+    SkipsNothing { selector: String, example: String },
     /// The tensors to leave out are all that the model has.
     #[error("--init-skip: this leaves nothing to load; skip fewer tensors, or leave out --init")]
     NothingLeft,
     /// A tensor has elements of another type in the model.
     #[error("{} holds `{tensor}` as {found} where the model needs {needed}; convert it", path.display())]
     Element {
-        /// The file.
         path: PathBuf,
-        /// The tensor's name in the file.
         tensor: String,
         /// Its type in the file, as safetensors spells it.
         found: &'static str,
-        /// The model's type.
         needed: &'static str,
     },
     /// A tensor has a value that no network can compute with.
@@ -255,39 +143,20 @@ pub enum WeightsError {
         path.display(),
         if value.is_finite() { ", a variance" } else { "" }
     )]
-    Value {
-        /// The file.
-        path: PathBuf,
-        /// The tensor's name in the file.
-        tensor: String,
-        /// The value.
-        value: f32,
-    },
+    Value { path: PathBuf, tensor: String, value: f32 },
     /// The file has two different tensors where the model has one parameter at two places.
     #[error(
         "{} holds `{tensor}` with other values than `{first}`, and they are one parameter of the model; build \
          the model with a parameter for each",
         path.display()
     )]
-    Tied {
-        /// The file.
-        path: PathBuf,
-        /// The tensor's name in the file.
-        tensor: String,
-        /// Name of the tensor at the parameter's first place.
-        first: String,
-    },
+    Tied { path: PathBuf, tensor: String, first: String },
     /// The file has a tensor that the model lacks.
     #[error(
         "{} holds `{tensor}`, which the model does not have; it holds the weights of another model",
         path.display()
     )]
-    Unknown {
-        /// The file.
-        path: PathBuf,
-        /// The tensor's name in the file.
-        tensor: String,
-    },
+    Unknown { path: PathBuf, tensor: String },
 }
 
 impl WeightsError {

@@ -118,20 +118,13 @@ impl WeightsFile {
         tensor.map(|tensor| tensor.shape.as_slice())
     }
 
-    /// Returns the module with these weights.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`load`].
+    /// Returns the module with these weights. Fails as [`load`] does.
     pub fn into_module<M: Module>(self, module: M) -> Result<M, WeightsError> {
         self.into_module_except(module, &[])
     }
 
-    /// Returns the module with these weights, except for the tensors that `skip` selects.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`load_except`].
+    /// Returns the module with these weights, except for the tensors that `skip` selects. Fails as
+    /// [`load_except`] does.
     pub fn into_module_except<M: Module>(mut self, module: M, skip: &[Selector]) -> Result<M, WeightsError> {
         let mut specs = Vec::new();
         let module = kolo_burn::with_values(module, |path, shape, _| {

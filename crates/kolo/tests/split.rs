@@ -13,16 +13,7 @@ use kolo_testing::{Etcd, TwoHosts};
 
 const STEPS: usize = 400;
 const RUN: [&str; 10] = [
-    "train",
-    "--model",
-    "mlp",
-    "--shards",
-    "4",
-    "--steps",
-    "400",
-    "--batch-size",
-    "8",
-    "--checkpoint-epochs",
+    "train", "--model", "mlp", "--shards", "4", "--steps", "400", "--batch-size", "8", "--checkpoint-epochs",
 ];
 
 fn main() -> ExitCode {

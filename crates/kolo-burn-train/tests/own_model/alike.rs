@@ -112,17 +112,8 @@ const CHANGES: &[Change] = &[
 
 /// Fields that may differ, or that no valid recipe has with another value.
 const NO_MATTER: [&str; 11] = [
-    "data",
-    "device",
-    "freeze",
-    "init",
-    "init_skip",
-    "input.data_threads",
-    "input.skip_unreadable",
-    "keep_checkpoints",
-    "nproc",
-    "shares",
-    "threads",
+    "data", "device", "freeze", "init", "init_skip", "input.data_threads", "input.skip_unreadable",
+    "keep_checkpoints", "nproc", "shares", "threads",
 ];
 
 #[test]

@@ -19,10 +19,7 @@ const ROUND_TRIPS: usize = 5;
 
 impl Clock {
     /// Measures the clock of this rank. A collective: rank 0 answers the other ranks, one after another.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
+    /// Fails if a collective fails (naming the rank).
     pub fn measure(group: &Group) -> Result<Clock, Error> {
         let mut best: Option<Clock> = None;
         for other in (1..group.world_size()).map(Rank) {

@@ -59,11 +59,8 @@ impl Drop for Token {
 
 impl FolderProbe<'_> {
     /// Probes the folder. A collective: rank 0 writes a file into the folder, or above it if it does not
-    /// exist, and the other ranks look for the file. Rank 0 removes it afterwards.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
+    /// exist, and the other ranks look for the file. Rank 0 removes it afterwards. Fails if a collective
+    /// fails (naming the rank).
     pub fn look(&self, group: &Group) -> Result<FolderFacts, Error> {
         let exists = self.folder.exists();
         let (mut disk, mut token) = (None, None);

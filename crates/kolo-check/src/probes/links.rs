@@ -40,11 +40,8 @@ pub struct LinkFacts {
     pub both: f64,
 }
 
-/// Measures the links of this rank to higher ranks. A collective. Returns an empty list on one node.
-///
-/// # Errors
-///
-/// A collective failed (naming the rank).
+/// Measures the links of this rank to higher ranks. A collective. Returns an empty list on one node. Fails if
+/// a collective fails (naming the rank).
 pub fn measure_links(group: &Group) -> Result<Vec<LinkFacts>, Error> {
     let firsts: Vec<Rank> = group.topology().nodes().iter().map(|node| node[0]).collect();
     let own = firsts.iter().position(|first| *first == group.rank());

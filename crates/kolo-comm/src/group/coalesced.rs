@@ -37,10 +37,7 @@ impl Group {
     /// # assert_eq!((weight[999], bias[9]), (1.0, 2.0));
     /// # Ok::<(), kolo_comm::Error>(())
     /// ```
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Group::run`].
+    /// Fails as [`Group::run`] does.
     pub fn all_reduce_many<T: Element>(&self, tensors: &mut [&mut [T]], op: Op) -> Result<(), Error> {
         let packs = packs(tensors.iter().map(|tensor| size_of_val(&**tensor)));
         let mut waiting = Vec::with_capacity(packs.len());

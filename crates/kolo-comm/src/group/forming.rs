@@ -37,11 +37,8 @@ impl Group {
         Group::of_job(&Options::from_env()?)
     }
 
-    /// Forms the group of this process's job, as [`Group::from_env`] does, but with the given options.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Group::from_env`].
+    /// Forms the group of this process's job, as [`Group::from_env`] does, but with the given options. Fails
+    /// as [`Group::from_env`] does.
     pub fn of_job(options: &Options) -> Result<Group, Error> {
         if let Some(kind) = options.backend {
             return Group::foreign((kind.form)(env::rank_and_world_size()?, options)?, options);
@@ -66,11 +63,8 @@ impl Group {
     }
 
     /// Forms the group as [`Group::join`] does, but another process serves the store at the place's master.
-    /// While ranks are missing, this one gives up as soon as `is_over` returns true.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Group::join`].
+    /// While ranks are missing, this one gives up as soon as `is_over` returns true. Fails as [`Group::join`]
+    /// does.
     pub fn join_served(
         place: &WorkerEnv,
         options: &Options,

@@ -37,13 +37,9 @@ fn partner(rank: usize, world: usize, round: usize) -> Option<usize> {
 }
 
 impl Group {
-    /// Measures the bytes per second that each rank's link carries each way, in rank order and equal on
-    /// all ranks. `None` if some ranks share a node and thus a link. Takes some tens of milliseconds, or
-    /// longer over slow links. All ranks must call it.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Group::run`].
+    /// Measures the bytes per second that each rank's link carries each way, in rank order and equal on all
+    /// ranks. `None` if some ranks share a node and thus a link. Takes some tens of milliseconds, or longer
+    /// over slow links. All ranks must call it. Fails as [`Group::run`] does.
     pub fn link_rates(&self) -> Result<Option<Vec<f64>>, Error> {
         let world = self.world_size();
         if self.topology().nodes().len() < world || world < 2 {

@@ -15,11 +15,8 @@ use kolo_transport::{Buffer, Element};
 
 /// Operations on slices, with the errors of [`Group::run`]; a wrong length is an [`InvalidCall`].
 impl Group {
-    /// Combines `data` element by element over all ranks; every rank gets the same bits.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Group::run`].
+    /// Combines `data` element by element over all ranks; every rank gets the same bits. Fails as
+    /// [`Group::run`] does.
     pub fn all_reduce<T: Element>(&self, data: &mut [T], op: Op) -> Result<(), Error> {
         self.run_on_slice(&Collective::AllReduce(op), data)
     }
@@ -35,11 +32,7 @@ impl Group {
         self.run_on_slice(&Collective::AllReduce(op), output)
     }
 
-    /// Combines `data` over all ranks; only the root's `data` changes.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Group::run`].
+    /// Combines `data` over all ranks; only the root's `data` changes. Fails as [`Group::run`] does.
     pub fn reduce<T: Element>(&self, data: &mut [T], op: Op, root: Rank) -> Result<(), Error> {
         let result = Collectives::reduce(self, self.copied(data)?, op, root)?;
         if self.rank() == root {
@@ -74,10 +67,7 @@ impl Group {
     /// Gathers the inputs of all ranks, which may differ in length, on every rank: one vector per rank.
     ///
     /// This also gathers the lengths. To avoid that, run [`Collective::AllGather`] with [`Chunks::Varied`].
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Group::run`].
+    /// Fails as [`Group::run`] does.
     pub fn all_gather_varied<T: Element>(&self, input: &[T]) -> Result<Vec<Vec<T>>, Error> {
         let mut lens = vec![0i64; self.world_size()];
         self.all_gather(&[input.len() as i64], &mut lens)?;
@@ -91,11 +81,7 @@ impl Group {
         Ok(ranges.iter().map(|range| result[range.start..][..range.len].to_vec()).collect())
     }
 
-    /// Copies the root's `data` to every rank.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Group::run`].
+    /// Copies the root's `data` to every rank. Fails as [`Group::run`] does.
     pub fn broadcast<T: Element>(&self, data: &mut [T], root: Rank) -> Result<(), Error> {
         self.run_on_slice(&Collective::Broadcast(root), data)
     }
@@ -177,30 +163,21 @@ impl Group {
         Ok(result[..received].to_vec())
     }
 
-    /// Sends `data` to a peer, which calls [`Group::receive`]. Returns when the peer has taken it.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Group::run`].
+    /// Sends `data` to a peer, which calls [`Group::receive`]. Returns when the peer has taken it. Fails as
+    /// [`Group::run`] does.
     pub fn send<T: Element>(&self, data: &[T], to: Rank) -> Result<(), Error> {
         Collectives::send(self, self.copied(data)?, to).map(drop)
     }
 
-    /// Receives from a peer, which calls [`Group::send`] with the same number of elements.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Group::run`].
+    /// Receives from a peer, which calls [`Group::send`] with the same number of elements. Fails as
+    /// [`Group::run`] does.
     pub fn receive<T: Element>(&self, data: &mut [T], from: Rank) -> Result<(), Error> {
         data.copy_from_slice(&Collectives::receive(self, self.alloc(data.len())?, from)?);
         Ok(())
     }
 
-    /// Sends to one peer and receives from one at the same time, so ranks in a circle do not deadlock.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Group::run`].
+    /// Sends to one peer and receives from one at the same time, so ranks in a circle do not deadlock. Fails
+    /// as [`Group::run`] does.
     pub fn send_receive<T: Element>(
         &self,
         data: &[T],
@@ -217,11 +194,7 @@ impl Group {
         Ok(())
     }
 
-    /// Returns when every rank has called it.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Group::run`].
+    /// Returns when every rank has called it. Fails as [`Group::run`] does.
     pub fn barrier(&self) -> Result<(), Error> {
         Collectives::barrier(self)
     }

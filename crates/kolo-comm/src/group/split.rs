@@ -47,21 +47,15 @@ impl Group {
         }
     }
 
-    /// Creates the group of the ranks that share memory with this one. All ranks must call it.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Group::split`].
+    /// Creates the group of the ranks that share memory with this one. All ranks must call it. Fails as
+    /// [`Group::split`] does.
     pub fn node(&self) -> Result<Group, Error> {
         let color = self.topology().node_of(self.rank()) as u32;
         Ok(self.split(Some(color), 0)?.expect("a rank with a color gets a group"))
     }
 
     /// Creates the group of the first ranks of all nodes; `None` on other ranks. All ranks must call it.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Group::split`].
+    /// Fails as [`Group::split`] does.
     pub fn firsts(&self) -> Result<Option<Group>, Error> {
         let topology = self.topology();
         let first = topology.nodes()[topology.node_of(self.rank())].first() == Some(&self.rank());

@@ -1,7 +1,6 @@
 //! A byte-level BPE from a `tokenizer.json`, by the crate `tokenizers`.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::path::Path;
 
 use serde::de::IgnoredAny;
@@ -29,11 +28,7 @@ pub(super) struct Bpe {
     has_lines: bool,
 }
 
-impl fmt::Debug for Bpe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bpe").field("vocabulary", &self.bytes.len()).finish_non_exhaustive()
-    }
-}
+kolo_schedule::opaque_debug!(Bpe);
 
 impl Bpe {
     /// Opens the contents of the file at `path`.

@@ -146,10 +146,6 @@ impl Tokenizer {
     }
 
     /// Returns the tokens of texts, which so many threads encode.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`encode`](Self::encode).
     pub(crate) fn encode_all(&self, texts: &[&str], threads: usize) -> Result<Vec<Vec<u16>>, String> {
         let pieces = texts.iter().enumerate();
         let pieces =

@@ -15,11 +15,7 @@ impl<B: Binding> Ddp<B> {
     }
 
     /// SHA-256 of all trained parameters, the same on every rank and for any number of them: see
-    /// [`checkpoint::weights_sha256`].
-    ///
-    /// # Errors
-    ///
-    /// The last step's reduction failed (naming the rank).
+    /// [`checkpoint::weights_sha256`]. Fails if the last step's reduction failed (naming the rank).
     pub fn weights_sha256(&self) -> Result<String, Error> {
         self.with_replica(checkpoint::weights_sha256)
     }
@@ -37,11 +33,8 @@ impl<B: Binding> Ddp<B> {
 
     /// Returns a copy of the model with the averages of its weights, if the optimizer is
     /// [`Averaged`](crate::optimizer::Averaged). A collective if the optimizer's state is divided
-    /// ([`Config::sharding`](crate::Config::sharding)).
-    ///
-    /// # Errors
-    ///
-    /// The last step's reduction failed (naming the rank).
+    /// ([`Config::sharding`](crate::Config::sharding)). Fails if the last step's reduction failed (naming the
+    /// rank).
     pub fn averaged_model(&self) -> Result<Option<B>, Error>
     where
         B: Clone,

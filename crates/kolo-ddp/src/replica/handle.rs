@@ -127,24 +127,16 @@ impl Replica {
 
     /// All values of the model in the order of the layout, after all steps so far. Between two outer steps of
     /// islands they are those after the last outer step; within a round of `stale`, those that this rank last
-    /// received; where updates are one step late, they lack the gradient that is in flight. Where values
-    /// are divided ([`Config::sharding`]) it is a collective, which gathers them all; [`Replica::tensor`]
-    /// gathers one.
-    ///
-    /// # Errors
-    ///
-    /// The last step's reduction failed (naming the rank).
+    /// received; where updates are one step late, they lack the gradient that is in flight. Where values are
+    /// divided ([`Config::sharding`]) it is a collective, which gathers them all; [`Replica::tensor`] gathers
+    /// one. Fails if the last step's reduction failed (naming the rank).
     pub fn values(&mut self) -> Result<&[f32], Error> {
         self.core.values()
     }
 
     /// Averages of all values after all steps so far, in the order of the layout; `None` if the optimizer is
     /// not [`Averaged`](crate::optimizer::Averaged). A collective if the optimizer's state is divided
-    /// ([`Config::sharding`]).
-    ///
-    /// # Errors
-    ///
-    /// The last step's reduction failed (naming the rank).
+    /// ([`Config::sharding`]). Fails if the last step's reduction failed (naming the rank).
     pub fn averages(&mut self) -> Result<Option<Vec<f32>>, Error> {
         self.core.averages()
     }
@@ -202,11 +194,7 @@ impl Replica {
     }
 
     /// Noise scale of the gradient after all steps so far; `None` if it is not measured
-    /// ([`Config::noise_scale`]).
-    ///
-    /// # Errors
-    ///
-    /// The last step's reduction failed (naming the rank).
+    /// ([`Config::noise_scale`]). Fails if the last step's reduction failed (naming the rank).
     pub fn noise_scale(&mut self) -> Result<Option<NoiseScale>, Error> {
         self.core.noise_scale()
     }

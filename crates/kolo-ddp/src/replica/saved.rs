@@ -20,10 +20,6 @@ impl Replica {
     }
 
     /// Copies the state that this rank holds; of the islands, that of those that it represents.
-    ///
-    /// # Errors
-    ///
-    /// The last step's reduction failed (naming the rank).
     pub(crate) fn own_state(&mut self) -> Result<JobState, Error> {
         let notes = self.mode.notes(&mut self.core)?;
         let shards = self.core.step.shards();
@@ -39,10 +35,6 @@ impl Replica {
     }
 
     /// Copies all of the job's state, which must be on this rank ([`Replica::gather_residuals`]).
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Replica::own_state`]; or a part is on other ranks, or a step is halfway.
     pub(crate) fn whole_state(&mut self) -> Result<JobState, Error> {
         self.core.expect_whole_step()?;
         let own = self.own_state()?;
@@ -113,10 +105,6 @@ impl Replica {
 
     /// Resets all state that a checkpoint restores: the replica is then like that of a process that has just
     /// joined these ranks. All ranks must call it after the same step.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank), or memory allocation failed.
     pub(crate) fn begin_anew(&mut self) -> Result<(), Error> {
         self.core.begin_anew()?;
         self.mode.form(&mut self.core, 0)?;
@@ -124,10 +112,6 @@ impl Replica {
     }
 
     /// Resumes all ranks from a checkpoint that was made after that number of steps. A collective.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
     pub(crate) fn resume(&mut self, steps: u64) -> Result<(), Error> {
         self.core.set_steps(steps);
         self.forget_backups()

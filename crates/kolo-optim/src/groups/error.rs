@@ -5,50 +5,29 @@ use crate::table::{ChoiceError, Setting, Value};
 /// Error in the groups of parameters.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum GroupError {
     /// A group cannot be parsed.
     #[error("`{text}`: {problem}; write TENSORS:SETTING=VALUE,… as `head.*,bias:lr_scale=10,weight_decay=0`")]
-    Syntax {
-        /// Text of the group.
-        text: String,
-        /// Fault in the text.
-        problem: &'static str,
-    },
+    Syntax { text: String, problem: &'static str },
     /// A pattern or a class selects none of the model's trained tensors.
     #[error("{tensors}: this selects no trained parameter; {}", examples(names))]
-    NoMatch {
-        /// Pattern, or all selectors of the group.
-        tensors: String,
-        /// Names of the model's trained tensors.
-        names: Vec<String>,
-    },
+    NoMatch { tensors: String, names: Vec<String> },
     /// All of the model's parameters would be frozen.
     #[error("{tensors}: this freezes all parameters, and leaves nothing to train; freeze fewer")]
-    All {
-        /// All selectors.
-        tensors: String,
-    },
+    All { tensors: String },
     /// The optimizer lacks a group's setting, or does not allow its value.
     #[error("{tensors}: {}", in_group(cause))]
-    Choice {
-        /// Selectors of the group.
-        tensors: String,
-        /// Error of the setting.
-        cause: ChoiceError,
-    },
+    Choice { tensors: String, cause: ChoiceError },
     /// A trained tensor is in no turn, though there are turns.
     #[error("`{tensor}` is in no turn, so no step would train it; add it to one, or freeze it (`no_grad`)")]
-    NoTurn {
-        /// Name of the tensor.
-        tensor: String,
-    },
+    NoTurn { tensor: String },
     /// A tensor is in two turns that differ in other tensors.
     #[error(
         "`{tensor}` is in the turns {} and {}, which differ otherwise; two turns must have the same tensors, or none in common",
         turns[0], turns[1]
     )]
     TwoTurns {
-        /// Name of the tensor.
         tensor: String,
         /// Numbers of the turns, from 0.
         turns: [usize; 2],
@@ -56,7 +35,6 @@ pub enum GroupError {
     /// The factor of the learning rate is negative or not finite.
     #[error("{tensors}: lr_scale is {}; it must be a finite number from 0 (frozen)", Value::Number(*value))]
     Scale {
-        /// Selectors of the group.
         tensors: String,
         /// Factor as given.
         value: f64,
@@ -66,10 +44,7 @@ pub enum GroupError {
         "{optimizer} steps all parameters alike, so it takes only groups with lr_scale 0 (frozen); implement \
          `Optimizer::set_groups`, or leave `Config::groups` empty"
     )]
-    Unsupported {
-        /// Type of the optimizer.
-        optimizer: &'static str,
-    },
+    Unsupported { optimizer: &'static str },
 }
 
 /// Number of names in the message if none matches.

@@ -291,17 +291,7 @@ fn no_text_makes_the_reader_panic() {
     }
     let lines: Vec<&str> = whole.lines().filter(|line| line.contains(" = ")).collect();
     let extreme = [
-        "0",
-        "-1",
-        "1",
-        "9223372036854775807",
-        "1e308",
-        "-0.0",
-        "nan",
-        "inf",
-        "\"\"",
-        "\"a:b=c\"",
-        "[]",
+        "0", "-1", "1", "9223372036854775807", "1e308", "-0.0", "nan", "inf", "\"\"", "\"a:b=c\"", "[]",
         "[0]",
     ];
     for (line, value) in lines.iter().flat_map(|line| extreme.map(|value| (line, value))) {

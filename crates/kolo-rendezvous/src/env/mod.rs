@@ -64,11 +64,7 @@ pub fn servers() -> Result<usize, Error> {
     Ok(Variables::of_process().count_if_set(&[SERVERS])?.unwrap_or(0))
 }
 
-/// Returns the maximum number of workers that the environment gives.
-///
-/// # Errors
-///
-/// Same as [`servers`].
+/// Returns the maximum number of workers that the environment gives. Fails as [`servers`] does.
 pub fn most_workers() -> Result<Option<usize>, Error> {
     Variables::of_process().count_if_set(&[MOST_WORKERS])
 }

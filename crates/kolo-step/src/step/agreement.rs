@@ -54,10 +54,6 @@ pub(super) struct Agreement {
 impl Agreement {
     /// Sends this rank's observations, its observers' message, and `places` to the other ranks. All ranks
     /// have equally many `places`; each of them is filled by one rank and +0 on the others.
-    ///
-    /// # Errors
-    ///
-    /// Out of memory.
     pub(super) fn start(
         &mut self,
         group: &Group,
@@ -87,10 +83,6 @@ impl Agreement {
 
     /// Waits for the other ranks; returns the observations of all ranks, and their observers' messages.
     /// `None` if the step is not synchronized, so that nothing was started.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
     pub(super) fn finish(
         &mut self,
         group: &Group,

@@ -18,11 +18,7 @@ impl Step {
     }
 
     /// Waits for a bucket; returns it and its reduced gradient. Belongs to `Reducing`, for code that reads
-    /// the whole gradient first, and to `Applying`.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
+    /// the whole gradient first, and to `Applying`. Fails if a collective fails (naming the rank).
     pub fn collect(&mut self, bucket: usize) -> Result<(&Bucket, &mut [f32]), Error> {
         self.wait(bucket)?;
         Ok(self.buckets.states[bucket].result())
@@ -30,11 +26,7 @@ impl Step {
 
     /// Waits for a bucket; returns the slices of it that this rank looks at for all ranks, and their
     /// gradient. Where gradients are divided these are its own parts, each of which one rank looks at; else
-    /// all slices.
-    ///
-    /// # Errors
-    ///
-    /// Errors of [`Step::collect`].
+    /// all slices. Fails as [`Step::collect`] does.
     pub fn collect_seen(&mut self, bucket: usize) -> Result<(&[Slice], &[f32]), Error> {
         self.wait(bucket)?;
         let (slices, gradient) = self.buckets.states[bucket].seen();
@@ -43,20 +35,12 @@ impl Step {
 
     /// Waits for a bucket, for a caller that reads each element of the reduced gradient once
     /// ([`Reduction::read_once`]).
-    ///
-    /// # Errors
-    ///
-    /// Errors of [`Step::collect`].
     pub(super) fn collect_once(&mut self, bucket: usize) -> Result<(&Bucket, &mut dyn Reduction), Error> {
         self.wait(bucket)?;
         Ok(self.buckets.states[bucket].reduced())
     }
 
-    /// Waits for a bucket.
-    ///
-    /// # Errors
-    ///
-    /// Errors of [`Step::collect`].
+    /// Waits for a bucket. Fails as [`Step::collect`] does.
     pub fn wait(&mut self, bucket: usize) -> Result<(), Error> {
         let before = self.times.exposed;
         self.buckets.states[bucket].wait(&mut self.times)?;

@@ -13,12 +13,8 @@ use kolo_reduction::{Bucket, Error, Slice};
 use kolo_trace::What;
 
 impl Step {
-    /// Waits for a bucket; returns the slices of it that this rank steps, and its reduction, for a caller that
-    /// reads each element of the reduced gradient once.
-    ///
-    /// # Errors
-    ///
-    /// Errors of [`Step::collect`].
+    /// Waits for a bucket; returns the slices of it that this rank steps, and its reduction, for a caller
+    /// that reads each element of the reduced gradient once. Fails as [`Step::collect`] does.
     pub fn collect_own(&mut self, bucket: usize) -> Result<(&[Slice], &mut dyn Reduction), Error> {
         self.wait(bucket)?;
         Ok(self.buckets.states[bucket].own())
@@ -26,11 +22,8 @@ impl Step {
 
     /// Starts to send this rank's new values of a bucket to all ranks, and to receive theirs. The slices of
     /// [`Step::collect_own`] have been stepped. All ranks call it for the same buckets in the same order.
-    /// Where gradients are divided, the values of earlier buckets may arrive meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// Out of memory.
+    /// Where gradients are divided, the values of earlier buckets may arrive meanwhile. Fails if memory runs
+    /// out.
     pub fn gather(&mut self, bucket: usize, values: &mut [f32]) -> Result<(), Error> {
         let is_alone = !self.options.synchronize || self.ranks.group.world_size() == 1;
         if !is_alone {
@@ -60,10 +53,6 @@ impl Step {
     }
 
     /// Waits for the other ranks' new values of a bucket, unless they are here, and copies them to `values`.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank), now or before.
     pub(super) fn arrive(&mut self, bucket: usize, values: &mut [f32]) -> Result<(), Error> {
         let described = self.buckets.states[bucket].in_timeline();
         let before = self.times.exposed;

@@ -75,11 +75,8 @@ impl Step {
     }
 
     /// Sets each number to its sum over all ranks, where each of them has looked at its own parts of the
-    /// gradient: a number that is not 0 on at most one rank, so that no order of addition matters.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
+    /// gradient: a number that is not 0 on at most one rank, so that no order of addition matters. Fails if a
+    /// collective fails (naming the rank).
     pub fn merge_partial_sums(&mut self, numbers: &mut [&mut [f64]]) -> Result<(), Error> {
         if !self.options.synchronize || numbers.is_empty() {
             return Ok(());

@@ -32,11 +32,8 @@ impl Step {
         Ok(self.not_finite_in(step, SpanId(span), f64::from(value), origin))
     }
 
-    /// Waits for the reduced gradient and checks what this rank steps of it. Belongs to `Reducing`.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
+    /// Waits for the reduced gradient and checks what this rank steps of it. Belongs to `Reducing`. Fails if
+    /// a collective fails (naming the rank).
     pub fn look_at_sum(&mut self) -> Result<SumSeen, Error> {
         let mut seen = SumSeen::default();
         for bucket in self.order() {

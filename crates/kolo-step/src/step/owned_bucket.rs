@@ -132,10 +132,6 @@ impl OwnedBucket {
     }
 
     /// Starts to exchange the new values.
-    ///
-    /// # Errors
-    ///
-    /// Out of memory.
     pub(super) fn start(
         &mut self,
         group: &Group,

@@ -17,11 +17,7 @@ impl Step {
     }
 
     /// Skips the step: waits for all buckets, and restores the state of their reductions from before it.
-    /// Belongs to `Reducing`.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
+    /// Belongs to `Reducing`. Fails if a collective fails (naming the rank).
     pub fn take_back(&mut self) -> Result<(), Error> {
         for bucket in self.order() {
             self.wait(bucket)?;

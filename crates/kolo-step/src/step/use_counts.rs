@@ -104,10 +104,6 @@ impl UseCounts {
     /// Exchanges how often each span was used in any shard of `group` (without one: of this rank); these
     /// counts are expected once the step is complete. Returns the spans that were used more often than
     /// expected so far: those have late contributions.
-    ///
-    /// # Errors
-    ///
-    /// The collective failed (naming the rank).
     pub(super) fn exchange(
         &mut self,
         group: Option<&Group>,

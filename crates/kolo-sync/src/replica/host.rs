@@ -30,10 +30,6 @@ impl Core {
 
     /// Sets the values to 0; in the memory of the host also the optimizer's state, on one rank while the
     /// others wait. A collective there.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
     pub(super) fn clear_state(&mut self) -> Result<(), Error> {
         if !self.shares_memory() {
             self.weights.clear_values();
@@ -53,10 +49,6 @@ impl Core {
 
     /// Updates the values in the memory of the host. A collective. When the sums of all workers are in the
     /// memory, the update has begun: from then on the survivors of any death complete it.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
     pub(super) fn update_in_memory(&mut self, mut ending: Ending) -> Result<(), Error> {
         self.handover.ending = Some(ending);
         if !ending.done.skipped {
@@ -109,12 +101,8 @@ impl Core {
     }
 
     /// Brings all ranks of `group` to one state in one memory, of which all are owners of a part. A
-    /// collective.
-    ///
-    /// # Errors
-    ///
-    /// The ranks are not on one host, the memory cannot be mapped, a value is not finite (on all ranks), or a
-    /// collective failed (naming the rank).
+    /// collective. Errors: the ranks are not on one host, the memory cannot be mapped, a value is not finite
+    /// (on all ranks), or a collective failed (naming the rank).
     pub(super) fn meet_in_memory(&mut self, group: &Arc<Group>) -> Result<(), Error> {
         expect_one_host(group)?;
         let standings: Vec<(u32, bool)> =

@@ -72,10 +72,6 @@ impl Overflow {
     }
 
     /// Records the first tensor that is not finite after a step, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ValuesNotFinite`].
     pub(crate) fn name(&mut self, step: u64, tensor: Option<String>) -> Result<(), Error> {
         self.named = tensor.map(|tensor| (step, tensor));
         self.refuse()

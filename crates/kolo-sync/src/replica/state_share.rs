@@ -72,10 +72,6 @@ impl StateShare {
     }
 
     /// Gives all ranks an array, of which each has its runs. A collective.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
     pub(crate) fn gather(&self, array: &mut [f32]) -> Result<(), Error> {
         // The first owners' runs lie in the order of ranks.
         let first = |rank| move |run: &Range<usize>| self.owners.of(run.start).first() == Some(&Rank(rank));
@@ -93,29 +89,17 @@ impl StateShare {
     }
 
     /// Returns true on all ranks if `own` is on one. A collective.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
     pub(crate) fn any(&self, own: bool) -> Result<bool, Error> {
         Ok(self.all(&own)?.contains(&true))
     }
 
     /// Returns what each rank has found. A collective.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
     pub(crate) fn all<S: Serialize + ?Sized, T: DeserializeOwned>(&self, own: &S) -> Result<Vec<T>, Error> {
         Ok(self.group.all_gather_value(&own)?)
     }
 
     /// Returns the first tensor whose state `is_wrong` finds on some rank, with the number of the array. A
     /// collective.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
     pub(crate) fn find(
         &self,
         optimizer: &mut dyn Optimizer,

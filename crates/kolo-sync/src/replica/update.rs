@@ -174,10 +174,6 @@ impl Core {
     }
 
     /// Applies a bucket that is back, as far as this rank steps it.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank), or [`Error::Offload`].
     pub(super) fn apply_bucket(&mut self, bucket: usize) -> Result<(), Error> {
         self.weights.apply_bucket(bucket, &mut self.step)?;
         self.check_store()

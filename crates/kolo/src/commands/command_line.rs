@@ -12,10 +12,7 @@ use super::{Cli, train};
 
 impl Cli {
     /// Parses the program's arguments, the first of which is its name; ends the program if they are wrong.
-    ///
-    /// # Errors
-    ///
-    /// They are wrong, and ask for JSON.
+    /// Errors: they are wrong, and ask for JSON.
     pub(crate) fn of(args: Vec<OsString>) -> Result<Cli, Failure> {
         let is_json = asks_json(&args);
         Self::try_of(args).map_err(|error| match is_json && error.use_stderr() {

@@ -110,11 +110,7 @@ mod tests {
                 };
                 let text = error.to_string();
                 for raw in [
-                    "invalid digit",
-                    "invalid float",
-                    "target type",
-                    "empty string",
-                    "is not in",
+                    "invalid digit", "invalid float", "target type", "empty string", "is not in",
                     "provided string",
                 ] {
                     assert!(!text.contains(raw), "{words:?} {option}: {text}");

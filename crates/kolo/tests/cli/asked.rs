@@ -22,20 +22,8 @@ enum Moment {
 use Moment::{End, Evaluation, Recovery, Training};
 
 const RUN: [&str; 14] = [
-    "train",
-    "--model",
-    "mlp",
-    "--shards",
-    "6",
-    "--steps",
-    "80",
-    "--eval-steps",
-    "20",
-    "--batch-size",
-    "8",
-    "--out",
-    "run",
-    "--nproc",
+    "train", "--model", "mlp", "--shards", "6", "--steps", "80", "--eval-steps", "20", "--batch-size", "8",
+    "--out", "run", "--nproc",
 ];
 
 /// Signals, their numbers, a moment, and what is added to the run.

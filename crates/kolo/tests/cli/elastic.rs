@@ -12,19 +12,8 @@ use super::program::{start, succeed, summary, workers};
 /// A network whose steps take a few milliseconds, with shards that four workers share unevenly. Rank 0
 /// sleeps, so that training takes time for faults but not of a processor.
 pub const RUN: [&str; 13] = [
-    "train",
-    "--model",
-    "mlp",
-    "--shards",
-    "6",
-    "--steps",
-    "250",
-    "--batch-size",
-    "8",
-    "--checkpoint-epochs",
-    "100",
-    "--slow",
-    "0:compute:2",
+    "train", "--model", "mlp", "--shards", "6", "--steps", "250", "--batch-size", "8", "--checkpoint-epochs",
+    "100", "--slow", "0:compute:2",
 ];
 
 /// Steps of `RUN`.

@@ -14,9 +14,7 @@ fn a_trillion_tokens_take_one_worker_forty_months() {
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let rows: Vec<String> = told.lines().map(words).collect();
     for row in [
-        "8 151.91 89.8 % 169.10 7.2x",
-        "64 18.99 75.8 % 25.07 48.5x",
-        "256 4.75 61.0 % 7.79 156.1x",
+        "8 151.91 89.8 % 169.10 7.2x", "64 18.99 75.8 % 25.07 48.5x", "256 4.75 61.0 % 7.79 156.1x",
         "1024 1.19 43.9 % 2.71 449.1x",
     ] {
         assert!(rows.iter().any(|told| told == row), "{row}: {told}");

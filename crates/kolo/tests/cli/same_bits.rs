@@ -17,17 +17,8 @@ fn any_number_of_workers_ends_in_the_same_weights() {
         assert!(output.contains("run folder"), "{output}");
         let summary = summary(&folder.path().join(name));
         for field in [
-            "world_size",
-            "shards",
-            "epochs",
-            "steps",
-            "images_per_second",
-            "step_seconds_p50",
-            "step_seconds_p95",
-            "comm_fraction",
-            "exposed_comm_fraction",
-            "train_loss",
-            "test_accuracy",
+            "world_size", "shards", "epochs", "steps", "images_per_second", "step_seconds_p50",
+            "step_seconds_p95", "comm_fraction", "exposed_comm_fraction", "train_loss", "test_accuracy",
             "peak_rss_bytes",
         ] {
             assert!(summary[field].is_number(), "{field}: {summary}");
@@ -202,21 +193,8 @@ fn workers_over_sockets_end_in_the_same_weights() {
 fn a_killed_run_resumes_to_the_same_weights() {
     let folder = tempfile::tempdir().unwrap();
     let args = [
-        "train",
-        "--epochs",
-        "2",
-        "--batch-size",
-        "125",
-        "--shards",
-        "4",
-        "--optimizer",
-        "adamw",
-        "--lr",
-        "1e-3",
-        "--no-decay",
-        "norm,bias",
-        "--group",
-        "fc.*:lr_scale=2,beta1=0.8",
+        "train", "--epochs", "2", "--batch-size", "125", "--shards", "4", "--optimizer", "adamw", "--lr",
+        "1e-3", "--no-decay", "norm,bias", "--group", "fc.*:lr_scale=2,beta1=0.8",
     ];
     succeed(folder.path(), &[&args[..], &["--out", "whole"]].concat());
 

@@ -36,16 +36,7 @@ fn a_slow_worker_is_named_and_relieved_of_shards() {
     let data = noise_images(folder.path(), 400);
     let run = |name: &str, nproc: &str, more: &[&str]| {
         let fixed = [
-            "train",
-            "--data",
-            &data,
-            "--shards",
-            "4",
-            "--steps",
-            STEPS,
-            "--batch-size",
-            "2",
-            "--nproc",
+            "train", "--data", &data, "--shards", "4", "--steps", STEPS, "--batch-size", "2", "--nproc",
             nproc,
         ];
         let output = kolo(folder.path(), &[&fixed[..], &["--out", name], more].concat()).output().unwrap();
@@ -108,13 +99,7 @@ fn shards_stay_where_the_algorithm_cannot_add_them() {
     let args =
         ["train", "--data", &data, "--shards", "4", "--steps", STEPS, "--batch-size", "2", "--nproc", "2"];
     let more = [
-        "--slow",
-        "1:compute:80",
-        "--straggler",
-        "rebalance",
-        "--algorithm",
-        "halving-doubling",
-        "--out",
+        "--slow", "1:compute:80", "--straggler", "rebalance", "--algorithm", "halving-doubling", "--out",
         "stays",
     ];
     let output = kolo(folder.path(), &[&args[..], &more].concat()).output().unwrap();

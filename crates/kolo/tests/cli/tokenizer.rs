@@ -272,15 +272,7 @@ fn workers_with_other_tokenizers_are_refused_before_the_first_step() {
     fs::write(folder.join("a.json"), &kept).unwrap();
     fs::write(folder.join("b.json"), exchanged(&kept)).unwrap();
     let data = [
-        "--model",
-        "gpt2:tiny",
-        "--data",
-        "text:text",
-        "--context",
-        "16",
-        "--epochs",
-        "1",
-        "--warmup-steps",
+        "--model", "gpt2:tiny", "--data", "text:text", "--context", "16", "--epochs", "1", "--warmup-steps",
         "0",
     ];
     let with = |tokenizer: &'static str| [&data[..], &["--tokenizer", tokenizer]].concat();

@@ -33,20 +33,12 @@ impl Replica {
 
     /// Copies this rank's state, and sends the state of its shards to the next workers. A collective. Does
     /// nothing if no state could be lost. The copy of a server is empty.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
     pub(super) fn back_up(&mut self) -> Result<(), Error> {
         self.back_up_with(&self.core.workers())
     }
 
     /// Makes a copy, as [`Replica::back_up`] does: the state of shards goes to the next of `keepers`. Before
     /// ranks leave, maybe this one, these are the workers that stay.
-    ///
-    /// # Errors
-    ///
-    /// As [`Replica::back_up`].
     pub(super) fn back_up_with(&mut self, keepers: &[Rank]) -> Result<(), Error> {
         if !self.core.keeps_state() {
             return Ok(());
@@ -77,10 +69,6 @@ impl Replica {
     }
 
     /// Replaces the copies, which belong to another run than the one that continues from here, by a new one.
-    ///
-    /// # Errors
-    ///
-    /// As [`Replica::back_up`].
     pub(super) fn forget_backups(&mut self) -> Result<(), Error> {
         self.core.backups = Backups::default();
         self.back_up_at_start()
@@ -88,10 +76,6 @@ impl Replica {
 
     /// Makes a copy before the first step of a group, so that there is one from then on and the state of
     /// each shard has all its holders again.
-    ///
-    /// # Errors
-    ///
-    /// As [`Replica::back_up`].
     pub(super) fn back_up_at_start(&mut self) -> Result<(), Error> {
         if self.core.config.backup_every > 0 { self.back_up() } else { Ok(()) }
     }

@@ -28,10 +28,6 @@ impl Replica {
     /// Takes all ranks back to the newest complete copy, before the first step of a group. Returns what
     /// [`Replica::put_back`] restores when they have shards again. `None` if no rank has trained, or if no
     /// state is kept.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
     pub(crate) fn go_back(&mut self, group: &Group) -> Result<Option<Restored>, Error> {
         let core = &mut self.core;
         if !core.keeps_state() {
@@ -70,10 +66,6 @@ impl Replica {
     }
 
     /// Restores the state of each rank's present shards, which their holders send. A collective.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
     pub(crate) fn put_back(&mut self, restored: Restored) -> Result<(), Error> {
         let Restored { have, job: JobState { notes, mut arrays } } = restored;
         let of_shards = Holdings::union(&have).filtered(|name| name.shard.is_some());

@@ -22,10 +22,6 @@ impl Core {
     }
 
     /// Waits until all ranks have the sums of their parts, before any of them changes a part. A collective.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
     pub(crate) fn agree_on_sums(&mut self, mut ending: Ending) -> Result<(), Error> {
         self.handover.ending = Some(ending);
         if !ending.done.skipped {
@@ -104,11 +100,8 @@ impl Core {
         Ok(true)
     }
 
-    /// Gives the parts of ranks that leave to those that stay. A collective of all of them.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
+    /// Gives the parts of ranks that leave to those that stay. A collective of all of them. Fails if a
+    /// collective fails (naming the rank).
     pub fn hand_over(&mut self, stay: &[Rank]) -> Result<(), Error> {
         let group = self.ranks.group.clone();
         let reports = self.reports(&group)?;

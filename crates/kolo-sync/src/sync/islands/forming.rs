@@ -17,11 +17,7 @@ use kolo_reduction::Error;
 use kolo_reduction::state::StateCopy;
 use kolo_straggler::Policy;
 
-/// Creates the mode of a job; `optimizer` is that of an island.
-///
-/// # Errors
-///
-/// Settings that exclude each other.
+/// Creates the mode of a job; `optimizer` is that of an island. Errors: settings that exclude each other.
 pub(super) fn make(config: &Config, world: usize, optimizer: Box<dyn Optimizer>) -> Result<Made, Error> {
     let rounds =
         config.sync.traits().rounds.unwrap_or_else(|| unreachable!("only modes with rounds are made here"));

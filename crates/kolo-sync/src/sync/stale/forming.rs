@@ -71,11 +71,7 @@ struct BoundSetting {
     bound: f64,
 }
 
-/// Creates the mode, before this rank is a worker or a server.
-///
-/// # Errors
-///
-/// A setting excludes the mode.
+/// Creates the mode, before this rank is a worker or a server. Errors: a setting excludes the mode.
 fn make(config: &Config, _: usize, optimizer: Box<dyn Optimizer>) -> Result<Made, Error> {
     if is_watched()? {
         let problem = "promises no bits, so there is nothing that `kolo verify` or `kolo chaos` could compare; take another one";

@@ -130,10 +130,7 @@ pub(super) struct Exchange {
 
 impl Exchange {
     /// Waits for the server's answer, writes its values to `values`, and adds the time waited to `exposed`.
-    ///
-    /// # Errors
-    ///
-    /// A rank died, left or did not take part in time (naming it).
+    /// Errors: a rank died, left or did not take part in time (naming it).
     pub(super) fn finish(
         self,
         pair: &Pair,

@@ -148,12 +148,8 @@ impl PartState {
     }
 
     /// Takes a push of a worker and applies it; with K = 0 when it is the last one of its step. `ranks` has
-    /// the ranks of all workers.
-    ///
-    /// # Errors
-    ///
-    /// The push is not of the step that is due, it ends the round after another step than other workers, or
-    /// its update has overflowed.
+    /// the ranks of all workers. Errors: the push is not of the step that is due, it ends the round after
+    /// another step than other workers, or its update has overflowed.
     pub(super) fn take(&mut self, worker: usize, ranks: &[Rank], push: Push) -> Result<(), Error> {
         let PushHeader { step, count, loss, ends, .. } = push.header;
         let (rank, due) = (ranks[worker], self.began + self.clocks.of(worker));
@@ -200,22 +196,15 @@ impl PartState {
         self.clocks.slowest()
     }
 
-    /// Returns the answer to a worker's last push, in a buffer of `group`.
-    ///
-    /// # Errors
-    ///
-    /// Memory allocation failed.
+    /// Returns the answer to a worker's last push, in a buffer of `group`. Errors: memory allocation failed.
     pub(super) fn answer(&mut self, worker: usize, group: &Group) -> Result<Answer, Error> {
         let losses = if self.tells_losses { self.losses.news(worker) } else { Vec::new() };
         let values = group.copied(&self.weights.values[self.place.clone()])?;
         Ok(Answer { behind: self.clocks.behind(worker), losses, values })
     }
 
-    /// Checks, after a round of all workers, that the server ends it after as many steps as they do.
-    ///
-    /// # Errors
-    ///
-    /// The numbers differ.
+    /// Checks, after a round of all workers, that the server ends it after as many steps as they do. Errors:
+    /// the numbers differ.
     pub(super) fn expect_end(&self, steps: u64) -> Result<(), Error> {
         let workers = self.began + self.clocks.of_slowest();
         if workers == steps {

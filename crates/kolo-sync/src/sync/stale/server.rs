@@ -94,10 +94,8 @@ impl Server {
     }
 
     /// Waits until every worker has received its last pull of the round, which ends after `steps` steps.
-    ///
-    /// # Errors
-    ///
-    /// A worker died, left, did not take part in time, or ends its round after another step (naming it).
+    /// Errors: a worker died, left, did not take part in time, or ends its round after another step (naming
+    /// it).
     pub(super) fn end_round(&self, steps: u64) -> Result<(), Error> {
         let mut state = self.shared.state.lock();
         let workers = self.shared.workers.len();
