@@ -25,9 +25,9 @@
 //! | `job`, `master` | the description of a job |
 //! | `run`, `supervise`, `signals` | from start to end: waiting without polling; ending a job |
 //! | `elastic`, `stopped_time` | an elastic job continues when workers die or hang |
-//! | `workers`, `program`, `die_with_parent`, `reaper` | processes, and why none is left |
+//! | `workers`, `worker_process`, `program`, `die_with_parent`, `reaper` | processes, and why none is left |
 //! | `environment`, `port`, `token` | the settings that a worker receives |
-//! | `output`, `prefixed_lines` | the workers' output, prefixed with their ranks |
+//! | `output`, `streams`, `prefixed_lines` | the workers' output, prefixed with their ranks |
 //! | `unblocked_stderr` | messages on standard error, for whose reader nobody waits |
 //! | `error_file`, `worker_exit` | a worker's exit, and its error |
 //! | `bind` | the cores of each worker |
@@ -60,10 +60,12 @@ mod run;
 mod saving;
 mod signals;
 mod stopped_time;
+mod streams;
 mod supervise;
 mod token;
 mod unblocked_stderr;
 mod worker_exit;
+mod worker_process;
 mod workers;
 
 pub use bind::Bind;

@@ -5,11 +5,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
-use std::io::Read;
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use crate::error::LaunchError;
 use crate::job::Job;
 
 #[derive(Debug)]
@@ -67,6 +68,28 @@ fn path_of(name: &OsStr, job: &Job) -> Option<PathBuf> {
     let is_program =
         |file: &PathBuf| file.metadata().is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0);
     std::env::split_paths(&folders).map(|folder| folder.join(&path)).find(is_program)
+}
+
+/// Explains why a program cannot be started, with the remedy.
+pub(crate) fn cannot_start(program: &OsStr, cause: io::Error) -> LaunchError {
+    let path = Path::new(program);
+    let has_folder = path.components().count() > 1;
+    let hint = match cause.kind() {
+        ErrorKind::NotFound if path.is_file() && !has_folder => {
+            format!("it is not in PATH; for the file in this folder write ./{}", path.display())
+        }
+        ErrorKind::NotFound if path.is_file() => {
+            "the interpreter or loader that the file asks for does not exist (see its first line)".into()
+        }
+        ErrorKind::NotFound if has_folder => "there is no such file".into(),
+        ErrorKind::NotFound => {
+            "there is no such program in PATH; for a file write its path, as in ./name".into()
+        }
+        ErrorKind::PermissionDenied if path.is_dir() => "it is a folder".into(),
+        ErrorKind::PermissionDenied => "it is not executable; `chmod +x` makes it so".into(),
+        _ => cause.to_string(),
+    };
+    LaunchError::Program { program: program.into(), hint, cause }
 }
 
 #[cfg(test)]

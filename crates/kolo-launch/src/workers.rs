@@ -5,33 +5,28 @@
 //! does not reuse its number, so that a signal to its group cannot hit another process.
 
 use std::collections::VecDeque;
-use std::ffi::OsStr;
-use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use kolo_comm::Rank;
 use kolo_elastic::{MemberRanks, member_name, note_of};
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, test_kill_process_group,
-    waitid,
-};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, test_kill_process_group};
 use tempfile::TempDir;
 
 use crate::bind;
 use crate::die_with_parent::die_with_launcher;
 use crate::environment::{Rendezvous, variables};
 use crate::error::LaunchError;
-use crate::error_file::{self, FailureKind, WorkerError};
+use crate::error_file;
 use crate::job::{Job, Output};
-use crate::program::Program;
+use crate::program::{Program, cannot_start};
 use crate::reaper::Reaper;
 use crate::saving::Savers;
 use crate::stopped_time::StoppedTime;
 use crate::worker_exit::{ExitStatus, TERMINATED, WorkerExit, worker_name};
+use crate::worker_process::{WorkerProcess, signal_group};
 
 /// Time limit of the wait for killed groups. It expires only if the kernel does not release a process, or
 /// init does not reap orphans.
@@ -39,33 +34,6 @@ const KILL_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Number of survived workers to remember. If all workers have died, the job's error describes them.
 const REMEMBERED: usize = 32;
-
-#[derive(Debug)]
-pub(crate) struct WorkerProcess {
-    /// Rank at the start of the worker. An elastic job may have changed it since.
-    pub rank: Rank,
-    pub child: Child,
-    pid: Pid,
-    pidfd: OwnedFd,
-    error_file: PathBuf,
-    exit: Option<(Duration, ExitStatus)>,
-    /// Rank among the workers of this node.
-    pub local_rank: usize,
-    /// True if the worker is a summation server.
-    pub is_server: bool,
-    /// Name as a member of an elastic job.
-    pub member: String,
-    /// True if the coordinator knows that the worker has ended.
-    pub reported: bool,
-    /// True if the worker failed, and the others have continued.
-    pub survived: bool,
-    /// True if it did not leave its group in good order when the launcher asked it to end: the signal or an
-    /// error ended it.
-    pub broke_off: bool,
-    /// True if the worker was stopped when the launcher asked it to end.
-    stopped: bool,
-    stopped_time: StoppedTime,
-}
 
 /// The exits of a job's workers on this node.
 pub(crate) struct Exits {
@@ -365,48 +333,6 @@ impl Drop for Workers {
     }
 }
 
-impl WorkerProcess {
-    /// Returns the exit status, if known.
-    pub fn status(&self) -> Option<ExitStatus> {
-        self.exit.map(|(_, status)| status)
-    }
-
-    /// Returns the message of its error file, formatted for the rest of a line.
-    pub fn error_message(&self) -> Option<String> {
-        self.error().map(|error| error.message.replace('\n', "\n    "))
-    }
-
-    /// Returns the kind of the failure that it has reported.
-    pub fn failure_kind(&self) -> Option<FailureKind> {
-        self.error()?.kind
-    }
-
-    fn error(&self) -> Option<WorkerError> {
-        error_file::read(&self.error_file, self.pid.as_raw_nonzero().get(), SystemTime::now())
-    }
-
-    /// Polls the kernel for the exit status, and leaves the process's entry in the kernel's table.
-    fn poll(&self) -> io::Result<Option<ExitStatus>> {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let status = waitid(WaitId::Pid(self.pid), options)?;
-        Ok(status.and_then(|status| {
-            let signal = status.terminating_signal().map(ExitStatus::Signal);
-            signal.or(status.exit_status().map(ExitStatus::Code))
-        }))
-    }
-
-    /// Returns true if a signal or a debugger has stopped the worker.
-    fn is_stopped(&self) -> bool {
-        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        matches!(waitid(WaitId::Pid(self.pid), options), Ok(Some(status)) if status.stopped())
-    }
-}
-
-/// Sends a signal to a group. A group without members cannot receive one, and need not.
-fn signal_group(group: Pid, signal: Signal) {
-    let _ = kill_process_group(group, signal);
-}
-
 /// Creates a folder for the workers' reports: in the usual place for temporary files or, if that is missing
 /// or full, in one of the system's.
 fn temporary_folder() -> Result<TempDir, LaunchError> {
@@ -423,26 +349,4 @@ fn temporary_folder() -> Result<TempDir, LaunchError> {
             LaunchError::system(what, cause)
         })
     })
-}
-
-/// Explains why a program cannot be started, with the remedy.
-fn cannot_start(program: &OsStr, cause: io::Error) -> LaunchError {
-    let path = Path::new(program);
-    let has_folder = path.components().count() > 1;
-    let hint = match cause.kind() {
-        ErrorKind::NotFound if path.is_file() && !has_folder => {
-            format!("it is not in PATH; for the file in this folder write ./{}", path.display())
-        }
-        ErrorKind::NotFound if path.is_file() => {
-            "the interpreter or loader that the file asks for does not exist (see its first line)".into()
-        }
-        ErrorKind::NotFound if has_folder => "there is no such file".into(),
-        ErrorKind::NotFound => {
-            "there is no such program in PATH; for a file write its path, as in ./name".into()
-        }
-        ErrorKind::PermissionDenied if path.is_dir() => "it is a folder".into(),
-        ErrorKind::PermissionDenied => "it is not executable; `chmod +x` makes it so".into(),
-        _ => cause.to_string(),
-    };
-    LaunchError::Program { program: program.into(), hint, cause }
 }

@@ -11,7 +11,7 @@
 //! | `classification`, `ranking` | counts of classes; figures of the order of all samples |
 //! | `calendar` | events due after a step |
 //! | `meter`, `samples` | rows of steps and epochs, sums and percentiles over them |
-//! | `progress`, `evaluations`, `sync_progress` | the run's progress, as every worker knows it |
+//! | `progress`, `summed_steps`, `waiting_steps`, `evaluations`, `sync_progress` | the run's progress, as every worker knows it |
 //! | `summary`, `noise_summary`, `staleness_summary` | the figures of a whole run |
 //! | `sinks` | the files and live views |
 
@@ -28,8 +28,10 @@ mod samples;
 mod sinks;
 mod staleness_summary;
 mod summary;
+mod summed_steps;
 mod sync_progress;
 mod tally;
+mod waiting_steps;
 
 pub use calendar::{Calendar, Due};
 pub use classification::{Classification, Confusion, best_class, softmax};

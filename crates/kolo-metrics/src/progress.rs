@@ -1,19 +1,16 @@
 //! The progress of a run, known to every worker, so that any of them can continue to write as rank 0.
 
+mod notes;
+
 use kolo_ddp::checkpoint::Position;
 use kolo_ddp::{LastStep, Staleness, StepReport};
 
 use crate::calendar::Calendar;
 use crate::evaluations::Evaluations;
 use crate::meter::{EpochRow, Meter, StepRow};
+use crate::summed_steps::{SummedSteps, surplus};
+use crate::waiting_steps::WaitingSteps;
 
-/// Keys in a position's notes: Σ loss × samples and samples of the epoch so far, whether an epoch that ends
-/// there has a row in `metrics.csv`, all evaluations, and what has ended the run before its last step.
-const LOSS_SUM: &str = "loss_sum";
-const COUNT: &str = "count";
-const RECORDED: &str = "recorded";
-const EVALUATIONS: &str = "evaluations";
-const STOPPED_BY: &str = "stopped_by";
 /// Reason of a run's end, in its summary and in checkpoints.
 const CALLBACK: &str = "callback";
 
@@ -32,13 +29,8 @@ pub struct Progress {
     pub(crate) earlier: Meter,
     /// First step that those figures include.
     pub(crate) covered_from: u64,
-    /// Last steps, as this worker saw them, whose final loss is not known yet: over all islands or workers,
-    /// or of a step with a late update.
-    waiting: Vec<(StepRow, StepReport)>,
-    /// Steps seen by this worker in which all shards, or all islands, were summed, and the bytes of each;
-    /// then the number and bytes of such steps before them.
-    summed: Vec<(u64, u64)>,
-    summed_before: (u64, u64),
+    waiting: WaitingSteps,
+    summed: SummedSteps,
     /// Staleness of the pulled weights, if servers hold them.
     staleness: Option<Staleness>,
     /// Steps from `known_from` on, and the figures of earlier ones that this worker has seen.
@@ -62,9 +54,8 @@ impl Progress {
             known_from: step,
             earlier: Meter::default(),
             covered_from: step,
-            waiting: Vec::new(),
-            summed: Vec::new(),
-            summed_before: (0, 0),
+            waiting: WaitingSteps::default(),
+            summed: SummedSteps::default(),
             staleness: None,
             steps: Vec::new(),
             before: Meter::default(),
@@ -75,39 +66,6 @@ impl Progress {
             evaluations: Evaluations::default(),
             calendar,
         }
-    }
-
-    /// Restores the progress at a checkpoint, with the figures that [`Progress::noted`] put into it.
-    pub fn resumed(position: &Position, calendar: Calendar) -> Self {
-        let mut progress = Progress::at(position.step, calendar);
-        progress.covered_from = progress.first_of_epoch();
-        if position.notes[RECORDED].as_bool().unwrap_or(true) && progress.is_evaluated_here() {
-            progress.recorded = position.step;
-            if position.step_in_epoch == 0 || progress.is_over() {
-                progress.covered_from = position.step;
-            }
-        }
-        let note = |name: &str| position.notes[name].as_str().and_then(|text| text.parse().ok());
-        progress.earlier = Meter::of(note(LOSS_SUM).unwrap_or(0.0), note(COUNT).unwrap_or(0.0));
-        progress.evaluations = Evaluations::from_notes(&position.notes[EVALUATIONS]);
-        if position.notes[STOPPED_BY].is_string() {
-            progress.stop_here();
-        }
-        progress.sum_epoch();
-        progress
-    }
-
-    /// Returns the position for a checkpoint, with the figures of the epoch as its notes.
-    pub fn noted(&self) -> Position {
-        // As text, because JSON's numbers may lose bits.
-        let notes = serde_json::json!({
-            LOSS_SUM: self.epoch.loss_sum.to_string(),
-            COUNT: self.epoch.count.to_string(),
-            RECORDED: !self.is_unrecorded(),
-            EVALUATIONS: self.evaluations.to_notes(),
-            STOPPED_BY: self.stopped_by(),
-        });
-        Position { notes, ..self.position.clone() }
     }
 
     /// Position in the run, without notes.
@@ -168,25 +126,11 @@ impl Progress {
     /// slowest worker has reached, the one before, or none.
     pub fn settle(&mut self, row: StepRow, report: &StepReport) -> Vec<(StepRow, StepReport)> {
         self.position = self.calendar.position(row.step + 1);
-        if report.traffic.summed_bytes > 0 {
-            self.summed.push((row.step, report.traffic.summed_bytes));
-            for (_, bytes) in surplus(&mut self.summed) {
-                self.summed_before = (self.summed_before.0 + 1, self.summed_before.1 + bytes);
-            }
-        }
-        self.waiting.push((row, report.clone()));
+        self.summed.add(row.step, report.traffic.summed_bytes);
         if let Some(staleness) = &report.staleness {
             self.staleness.get_or_insert_default().merge(staleness);
         }
-        let Some(last) = report.known.last() else { return Vec::new() };
-        let later = self.waiting.iter().position(|(row, _)| row.step > last.step);
-        let mut settled: Vec<_> = self.waiting.drain(..later.unwrap_or(self.waiting.len())).collect();
-        for (row, _) in &mut settled {
-            if let Some(known) = report.known.iter().find(|known| known.step == row.step) {
-                row.settle(known);
-            }
-        }
-        settled
+        self.waiting.settle(row, report)
     }
 
     /// Adds the row of a step whose loss is final.
@@ -221,36 +165,15 @@ impl Progress {
     /// Adds the missing rows of steps that completed elsewhere only, or after which this worker failed. Rows
     /// of steps that only lacked their final losses keep their measurements; the others are `unseen`.
     pub fn complete(&mut self, known: &[LastStep], unseen: impl Fn(&LastStep, usize) -> StepRow) {
-        let mut waiting: Vec<StepRow> =
-            std::mem::take(&mut self.waiting).into_iter().map(|(row, _)| row).collect();
-        let mut next = self.position.step - waiting.len() as u64;
-        for last in known {
-            if last.step != next {
-                continue;
-            }
-            let row = match waiting.iter().position(|row| row.step == last.step) {
-                Some(place) => {
-                    StepRow { loss: last.loss, count: last.count as u64, ..waiting.swap_remove(place) }
-                }
-                None => unseen(last, self.calendar.position(last.step).epoch),
-            };
-            self.add_step(row);
-            next += 1;
-        }
-    }
-
-    /// True if the losses of all steps are final.
-    #[cfg(test)]
-    fn is_settled(&self) -> bool {
-        self.waiting.is_empty()
+        let of_epoch = |last: &LastStep| unseen(last, self.calendar.position(last.step).epoch);
+        let rows = self.waiting.complete(self.position.step, known, of_epoch);
+        rows.into_iter().for_each(|row| self.add_step(row));
     }
 
     /// Returns the number and bytes of the steps seen by this worker in which all shards, or all islands,
     /// were summed.
     pub fn summed(&self) -> (u64, u64) {
-        let (steps, bytes) = self.summed_before;
-        let last: u64 = self.summed.iter().map(|(_, bytes)| bytes).sum();
-        (steps + self.summed.len() as u64, bytes + last)
+        self.summed.total()
     }
 
     /// Staleness of the weights pulled by all workers, if servers hold them.
@@ -292,7 +215,8 @@ impl Progress {
     pub fn move_to(&mut self, step: u64) {
         if step < self.known_from {
             (self.known_from, self.covered_from, self.earlier) = (step, step, Meter::default());
-            (self.before, self.summed_before) = (Meter::default(), (0, 0));
+            self.before = Meter::default();
+            self.summed.forget_earlier();
         }
         if step < self.recorded {
             self.record_again(self.calendar.evaluated_by(step));
@@ -301,7 +225,7 @@ impl Progress {
             self.total = self.calendar.total;
         }
         self.waiting.clear();
-        self.summed.retain(|(summed, _)| *summed < step);
+        self.summed.forget_from(step);
         if step != self.position.step {
             self.steps.retain(|row| row.step < step);
             self.position = self.calendar.position(step);
@@ -354,14 +278,6 @@ impl Progress {
     }
 }
 
-/// Fewest last steps whose rows are kept.
-const KEPT: usize = 16_384;
-
-/// Removes the first [`KEPT`] entries once there are twice as many.
-fn surplus<T>(all: &mut Vec<T>) -> Vec<T> {
-    if all.len() < 2 * KEPT { Vec::new() } else { all.drain(..KEPT).collect() }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -369,6 +285,7 @@ mod tests {
     use kolo_ddp::GradientTraffic;
 
     use super::*;
+    use crate::summed_steps::KEPT;
 
     const STEPS: u64 = 6;
 
@@ -448,10 +365,10 @@ mod tests {
     fn a_round_that_has_ended_elsewhere_is_known_here() {
         for more in 0..3 {
             let mut progress = seen(more);
-            assert_eq!((progress.step(), progress.is_settled()), (6 + more, more == 0));
+            assert_eq!((progress.step(), progress.waiting.is_empty()), (6 + more, more == 0));
             progress.complete(&[6, 7, 8].map(last), unseen);
             progress.move_to(9);
-            assert!(progress.is_settled());
+            assert!(progress.waiting.is_empty());
             assert!(rows(&progress).iter().map(|row| row.0).eq(0..9), "{:?}", rows(&progress));
             assert!(progress.steps().iter().all(|row| row.loss == row.step as f64 + 0.5));
             assert_eq!(progress.steps()[8].epoch, 1);
@@ -468,7 +385,7 @@ mod tests {
             progress.complete(&known.into_iter().map(last).collect::<Vec<_>>(), unseen);
             progress.move_to(goes_back_to);
             assert!(rows(&progress).iter().map(|row| row.0).eq(0..goes_back_to));
-            assert_eq!((progress.step(), progress.is_settled()), (goes_back_to, true));
+            assert_eq!((progress.step(), progress.waiting.is_empty()), (goes_back_to, true));
             assert_eq!(progress.summed(), (goes_back_to / 3, 4 * (goes_back_to / 3)));
         }
     }

@@ -11,16 +11,7 @@ use crate::image_set::ImageSet;
 const CLASSES: usize = 10;
 
 pub(super) const LABEL_NAMES: [&str; CLASSES] = [
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
 ];
 
 pub(super) const ENTRY: DatasetEntry = DatasetEntry {

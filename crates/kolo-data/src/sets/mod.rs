@@ -8,6 +8,7 @@ mod fashion_mnist_small;
 pub(crate) mod folder;
 mod kolo_documents;
 pub(crate) mod mnist;
+mod table_file;
 mod text;
 
 use crate::entry::DatasetEntry;

@@ -16,7 +16,8 @@ use super::Elastic;
 use crate::error::LaunchError;
 use crate::error_file::FailureKind;
 use crate::worker_exit::{ExitStatus, TERMINATED};
-use crate::workers::{WorkerProcess, Workers};
+use crate::worker_process::WorkerProcess;
+use crate::workers::Workers;
 
 /// Delay of a replacement after a worker's death. If a bug ends all workers at once, none is replaced.
 const RESTART_DELAY: Duration = Duration::from_millis(500);

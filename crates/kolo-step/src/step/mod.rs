@@ -33,6 +33,7 @@ mod accessors;
 mod agreement;
 mod applying;
 mod bucket_state;
+mod buckets;
 mod collecting;
 mod finiteness;
 mod gathering;
@@ -54,7 +55,6 @@ mod unscaling;
 mod use_counts;
 mod wire_time;
 
-use std::fmt;
 use std::sync::Arc;
 
 use kolo_comm::Group;
@@ -62,7 +62,7 @@ use kolo_comm::schedule::words::counted;
 
 use self::agreement::Agreement;
 pub use self::bucket_state::BucketTiming;
-use self::bucket_state::Buckets;
+use self::buckets::Buckets;
 pub use self::finiteness::SumSeen;
 use self::finiteness::{Limits, Watch};
 pub use self::in_flight::{DIVIDED_BUCKET_MIB, IN_FLIGHT};
@@ -121,11 +121,7 @@ pub struct Step {
     times: Times,
 }
 
-impl fmt::Debug for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Step").field("world", &self.ranks.group.world_size()).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(Step);
 
 impl Step {
     /// Prepares the steps of one rank of `group`. `shares` (shards of each rank) and `servers` (true for

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Step;
-use super::bucket_state::Buckets;
+use super::buckets::Buckets;
 use super::launch_order::{self, LaunchOrder};
 use super::parts::Ranks;
 use crate::tune::{Space, TunedSetting};
@@ -29,11 +29,7 @@ impl Step {
     }
 
     /// Cuts buckets and adds sums by `setting` from the next step on. Belongs to `Idle`. All ranks call it
-    /// with the same setting; none waits for another one.
-    ///
-    /// # Errors
-    ///
-    /// Out of memory.
+    /// with the same setting; none waits for another one. Fails if memory runs out.
     pub fn tune(&mut self, setting: &TunedSetting) -> Result<(), Error> {
         let is_cut_alike = (setting.caps(), setting.slice_bytes) == (self.cuts.caps, self.cuts.slice);
         (self.cuts.caps, self.cuts.slice) = (setting.caps(), setting.slice_bytes);

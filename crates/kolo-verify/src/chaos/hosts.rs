@@ -67,11 +67,8 @@ pub(super) struct Host {
     pub(super) address: Ipv4Addr,
 }
 
-/// Makes the names of namespaces private, in [private mounts](super::mounts::own_mounts).
-///
-/// # Errors
-///
-/// Mounting is not permitted.
+/// Makes the names of namespaces private, in [private mounts](super::mounts::own_mounts). Errors: mounting is
+/// not permitted.
 pub(super) fn own_names() -> Result<(), Failure> {
     let made = fs::create_dir_all(NAMES).map_err(|e| format!("{NAMES}: {e}"));
     let mounted = made.and_then(|()| command("mount", &["-t", "tmpfs", "kolo-chaos", NAMES]));
@@ -79,11 +76,7 @@ pub(super) fn own_names() -> Result<(), Failure> {
 }
 
 impl Hosts {
-    /// Makes `count` hosts and the switch.
-    ///
-    /// # Errors
-    ///
-    /// The process is not root, or iproute2 is missing.
+    /// Makes `count` hosts and the switch. Errors: the process is not root, or iproute2 is missing.
     pub(super) fn new(count: usize) -> Result<Hosts, Failure> {
         // From here on, dropping `hosts` removes all that was made.
         let hosts = Hosts { count, mending: Vec::new() };

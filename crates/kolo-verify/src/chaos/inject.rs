@@ -12,9 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
 use super::disk::SmallDisk;
+use super::fault::{Fault, Injection, Victim};
 use super::hosts::Hosts;
 use super::launchers::Launchers;
-use super::plan::{Fault, Injection, Victim};
 use super::strike::strike;
 use super::workers::living_workers;
 

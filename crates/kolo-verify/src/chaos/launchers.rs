@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use kolo_program::Failure;
 
 use super::etcd::Etcd;
+use super::fault::Fault;
 use super::log_pipe::LogPipe;
-use super::plan::Fault;
 use super::strike::strike;
 use crate::running::{LOOK, Running, last_error};
 

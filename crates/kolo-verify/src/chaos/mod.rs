@@ -6,6 +6,7 @@
 
 mod disk;
 mod etcd;
+mod fault;
 mod hosts;
 mod inject;
 mod job;
@@ -17,6 +18,7 @@ mod plan;
 mod port;
 mod record;
 mod report;
+mod start;
 mod strike;
 mod workers;
 

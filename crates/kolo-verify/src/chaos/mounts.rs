@@ -8,11 +8,8 @@ use std::process::Command;
 use kolo_program::Failure;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-/// Gives the calling thread private mounts, which its later threads and processes share.
-///
-/// # Errors
-///
-/// Mounting is not permitted; the error names the option that needs it.
+/// Gives the calling thread private mounts, which its later threads and processes share. Errors: mounting is
+/// not permitted; the error names the option that needs it.
 pub(super) fn own_mounts(option: &str) -> Result<(), Failure> {
     let needs_root =
         |cause: &dyn Display| Failure::work(format!("{option} needs root, which may mount: {cause}"));
@@ -21,30 +18,19 @@ pub(super) fn own_mounts(option: &str) -> Result<(), Failure> {
     command("mount", &["--make-rprivate", "/"]).map_err(|cause| needs_root(&cause))
 }
 
-/// Mounts a file system in memory of so many MiB on an existing folder.
-///
-/// # Errors
-///
-/// `mount` failed; contains its message.
+/// Mounts a file system in memory of so many MiB on an existing folder. Errors: `mount` failed; contains its
+/// message.
 pub(super) fn mount_memory(folder: &Path, mib: u64) -> Result<(), String> {
     let (size, folder) = (format!("size={mib}m,mode=0700"), folder.display().to_string());
     command("mount", &["-t", "tmpfs", "-o", &size, "kolo-chaos", &folder])
 }
 
-/// Removes a mount, even one in use.
-///
-/// # Errors
-///
-/// `umount` failed; contains its message.
+/// Removes a mount, even one in use. Errors: `umount` failed; contains its message.
 pub(super) fn unmount(folder: &Path) -> Result<(), String> {
     command("umount", &["--lazy", &folder.display().to_string()])
 }
 
-/// Runs a system program.
-///
-/// # Errors
-///
-/// The program failed; contains its arguments and message.
+/// Runs a system program. Errors: the program failed; contains its arguments and message.
 pub(super) fn command(program: &str, words: &[&str]) -> Result<(), String> {
     let told = || format!("{program} {}", words.join(" "));
     let output =

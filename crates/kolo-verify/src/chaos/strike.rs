@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pidfd_getfd, pidfd_open};
 
-use super::plan::Fault;
+use super::fault::Fault;
 
 /// Longest time that a cut waits for a connection of the process.
 const CONNECTED: Duration = Duration::from_secs(30);

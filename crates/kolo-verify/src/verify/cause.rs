@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use super::axes::Run;
 use super::compare::{Difference, Outcome};
-use super::plan::{Run, keeps_tree};
+use super::obstacle::keeps_tree;
 
 /// A likely cause of differences between runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -188,19 +189,7 @@ mod tests {
 
     fn run(workers: usize, cap: f64, transport: &str, algorithm: &str) -> Run {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_string());
-        Run {
-            workers,
-            servers: 0,
-            cap,
-            transport: some(transport),
-            algorithm: some(algorithm),
-            again: false,
-            resumed_after: None,
-            tuned: false,
-            divided: None,
-            recomputed: false,
-            offloaded: false,
-        }
+        Run { transport: some(transport), algorithm: some(algorithm), ..Run::plain(workers, cap) }
     }
 
     /// Judges outcomes of one worker twice, of more workers, and of resumed runs; `differs` returns the

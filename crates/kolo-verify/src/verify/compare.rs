@@ -5,7 +5,7 @@ use std::fmt;
 use kolo_comm::schedule::words::counted;
 use kolo_ddp::verify::trace::{Step, Trace};
 
-use super::plan::Run;
+use super::axes::Run;
 
 /// A completed run.
 #[derive(Clone, Debug)]

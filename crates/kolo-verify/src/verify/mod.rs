@@ -5,8 +5,10 @@
 //! with the first one (`compare`). The choices that the differing runs share point to the likely cause
 //! (`cause`).
 
+mod axes;
 mod cause;
 mod compare;
+mod obstacle;
 mod plan;
 mod report;
 mod run;
@@ -15,7 +17,7 @@ use kolo_ddp::verify::trace::Trace;
 
 use kolo_program::Failure;
 
-pub use plan::{Axes, Extent};
+pub use axes::{Axes, Extent};
 pub use run::{Program, VerifyJob};
 
 use compare::{Outcome, difference};
@@ -35,7 +37,7 @@ pub fn verify(job: &VerifyJob, axes: &Axes) -> Result<(), Failure> {
     for (number, run) in runs.into_iter().enumerate() {
         // An algorithm that the user gave by name is tried anyway, and fails with its reason.
         if let (None, Some(Trace { start, .. })) = (&axes.algorithm, &first)
-            && let Some(why) = plan::obstacle(&run, start)
+            && let Some(why) = obstacle::obstacle(&run, start)
         {
             table.left_out(&run, why);
             continue;

@@ -1,78 +1,19 @@
 //! The runs to compare: a selection in which every choice occurs once, or every combination of choices.
 
-use kolo_comm::schedule::{ALGORITHMS, Algorithm, Operation, Problem};
-use kolo_comm::tree::{Contributions, share};
-use kolo_comm::{Rank, SHM, Topology, TransportKind};
+use kolo_comm::schedule::{ALGORITHMS, Algorithm};
+use kolo_comm::{SHM, TransportKind};
 use kolo_ddp::Sharding;
 use kolo_ddp::table::Value;
-use kolo_ddp::verify::trace::Start;
 use kolo_program::Failure;
+
+use super::axes::{Axes, Extent, Run};
+use super::obstacle::{keeps_tree, refusal};
 
 /// Number of summation servers in the run that has some.
 const SERVERS: usize = 2;
 
 /// The algorithm that sums on servers.
 const KNOWS_SERVERS: &str = "direct";
-
-/// One way to run the job.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Run {
-    pub(crate) workers: usize,
-    /// Number of summation servers besides the workers.
-    pub(crate) servers: usize,
-    /// Size of buckets in MiB.
-    pub(crate) cap: f64,
-    /// Transport, or `None` for the program's own choice.
-    pub(crate) transport: Option<String>,
-    /// Algorithm, or `None` for the program's own choice.
-    pub(crate) algorithm: Option<String>,
-    /// True if the run repeats the one before it.
-    pub(crate) again: bool,
-    /// Step after which the run is cut and continues from a checkpoint.
-    pub(crate) resumed_after: Option<u64>,
-    /// True if each step uses another setting that tuning would try.
-    pub(crate) tuned: bool,
-    /// State that is divided among the workers, by its name.
-    pub(crate) divided: Option<&'static str>,
-    /// True if the model computes its blocks a second time in the backward pass.
-    pub(crate) recomputed: bool,
-    /// True if the optimizer's state is in a file.
-    pub(crate) offloaded: bool,
-}
-
-/// The choices that may differ between runs.
-#[derive(Clone, Debug)]
-pub struct Axes {
-    /// Numbers of workers, besides one.
-    pub workers: Vec<usize>,
-    /// Sizes of buckets in MiB.
-    pub caps: Vec<f64>,
-    /// The only transport to try.
-    pub transport: Option<String>,
-    /// The only algorithm to try.
-    pub algorithm: Option<String>,
-    /// Combinations to try.
-    pub extent: Extent,
-    /// Number of steps to compare.
-    pub steps: u64,
-    /// Names of state that the job can divide; none if it does so already.
-    pub divisible: Vec<&'static str>,
-    /// True if the job's model can recompute its blocks, and does not do so already.
-    pub recomputes: bool,
-    /// True if the job can have the optimizer's state in a file, and does not so already.
-    pub offloads: bool,
-}
-
-/// Number of combinations to try.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// One for each number of workers, and no tuning or servers.
-    Brief,
-    /// Every choice once.
-    Selection,
-    /// Every combination.
-    Full,
-}
 
 /// Returns the runs to compare.
 ///
@@ -84,9 +25,7 @@ pub enum Extent {
 ///   activations of its model, one has the optimizer's state in a file, and the last run has servers, if the
 ///   user gave no algorithm without servers.
 ///
-/// # Errors
-///
-/// A number of workers is 0, or a bucket size is not a positive number.
+/// Errors: a number of workers is 0, or a bucket size is not a positive number.
 pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
     if axes.workers.contains(&0) {
         return Err(Failure::input("--workers 0: it must be at least 1"));
@@ -96,19 +35,7 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
         return Err(Failure::input(format!("--bucket-caps-mb {cap}: it must be greater than 0, and finite")));
     }
     let caps = if axes.caps.is_empty() { &[25.0][..] } else { &axes.caps };
-    let alone = Run {
-        workers: 1,
-        servers: 0,
-        cap: caps[0],
-        transport: None,
-        algorithm: None,
-        again: false,
-        resumed_after: None,
-        tuned: false,
-        divided: None,
-        recomputed: false,
-        offloaded: false,
-    };
+    let alone = Run::plain(1, caps[0]);
     let mut runs = vec![alone.clone(), Run { again: true, ..alone.clone() }];
     runs.extend(caps[1..].iter().map(|&cap| Run { cap, ..alone.clone() }));
     let cut = cut_after(axes.steps);
@@ -204,46 +131,10 @@ fn algorithms(axes: &Axes, workers: usize) -> Vec<Option<String>> {
     [None].into_iter().chain(names).collect()
 }
 
-/// Returns the reason that an algorithm cannot sum this many shards of each rank; `None` if it can.
-fn refusal(algorithm: &Algorithm, shares: &[usize]) -> Option<&'static str> {
-    let (contributions, topology) = (&Contributions::of_shares(shares), &Topology::single(shares.len()));
-    let operation = &Operation::AllReduce;
-    let problem = Problem { operation, rank: Rank(0), len: 1, contributions, topology, segment: 1 };
-    (algorithm.build)(&problem).err()
-}
-
-/// Returns the reason that a job with this start cannot be run in this way: with servers, tuned, or with an
-/// algorithm that cannot divide its shards among the workers. Returns `None` if it can.
-pub(super) fn obstacle(
-    run: &Run,
-    &Start { shards, islands, sharded, foreign, tunable, .. }: &Start,
-) -> Option<&'static str> {
-    if islands && run.servers > 0 {
-        return Some("islands synchronize too rarely for servers");
-    }
-    if foreign && (run.servers > 0 || run.tuned) {
-        return Some("the program has neither servers nor tuning");
-    }
-    if sharded && run.servers > 0 {
-        return Some("each worker adds and steps a part already, without servers");
-    }
-    if run.tuned && !tunable {
-        return Some("no two of its steps have nothing on its way between them");
-    }
-    let algorithm = ALGORITHMS.iter().find(|algorithm| Some(algorithm.name) == run.algorithm.as_deref())?;
-    let mut shares: Vec<usize> =
-        (0..run.workers).map(|rank| share(shards, run.workers, Rank(rank)).len()).collect();
-    shares.resize(run.workers + run.servers, 0);
-    refusal(algorithm, &shares)
-}
-
-/// True if an algorithm adds in the order of the tree.
-pub(super) fn keeps_tree(name: &str) -> bool {
-    ALGORITHMS.iter().any(|algorithm| algorithm.name == name && algorithm.keeps_tree)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::obstacle::obstacle;
+    use super::super::obstacle::tests::start;
     use super::*;
 
     const STATES: [&str; 4] = ["optimizer", "gradients", "parameters", "host"];
@@ -267,12 +158,6 @@ mod tests {
     /// Kolo's own choice, and the algorithms of one host that keep the tree.
     const EXACT: [&str; 6] =
         ["-", "direct", "one-shot", "halving-doubling", "recursive-doubling", "binomial"];
-
-    fn start(shards: usize) -> Start {
-        let (transport, tensors) = ("solo".into(), Vec::new());
-        let (islands, sharded, foreign) = (false, false, false);
-        Start { world_size: 1, shards, islands, sharded, foreign, tunable: true, transport, tensors }
-    }
 
     #[test]
     fn a_selection_has_every_entry_of_every_list() {
@@ -392,43 +277,6 @@ mod tests {
             }
         }
         assert!(plan(&axes(&[2], false)).unwrap().iter().all(|run| run.resumed_after.is_none()));
-    }
-
-    #[test]
-    fn three_shards_a_worker_are_not_for_halving() {
-        let run = |algorithm: Option<&str>| Run {
-            workers: 2,
-            servers: 0,
-            cap: 25.0,
-            transport: None,
-            algorithm: algorithm.map(String::from),
-            again: false,
-            resumed_after: None,
-            tuned: false,
-            divided: None,
-            recomputed: false,
-            offloaded: false,
-        };
-        let halving = obstacle(&run(Some("halving-doubling")), &start(6));
-        assert!(halving.is_some_and(|why| why.contains("power-of-two")));
-        assert_eq!(obstacle(&run(Some("halving-doubling")), &start(8)), None);
-        assert_eq!(obstacle(&run(Some("direct")), &start(6)), None);
-        assert_eq!(obstacle(&run(None), &start(6)), None);
-        let served = |algorithm: &str| Run { servers: 1, ..run(Some(algorithm)) };
-        assert_eq!(obstacle(&served("direct"), &start(8)), None);
-        assert!(obstacle(&served("halving-doubling"), &start(8)).is_some());
-        let tuned = Run { tuned: true, ..run(None) };
-        assert_eq!(obstacle(&tuned, &start(6)), None);
-        assert!(obstacle(&tuned, &Start { tunable: false, ..start(6) }).is_some());
-        assert!(obstacle(&served("direct"), &Start { sharded: true, ..start(8) }).is_some());
-        let of_torch = Start { foreign: true, tunable: false, ..start(8) };
-        for other in [served("direct"), tuned] {
-            assert!(
-                obstacle(&other, &of_torch).is_some_and(|why| why.contains("neither servers nor tuning"))
-            );
-        }
-        assert_eq!(obstacle(&run(Some("direct")), &of_torch), None);
-        assert!(obstacle(&served("direct"), &Start { islands: true, ..start(8) }).is_some());
     }
 
     #[test]

@@ -4,9 +4,9 @@ use kolo_comm::schedule::words::counted;
 use kolo_program::Failure;
 use kolo_program::output::{note, say};
 
+use super::axes::Run;
 use super::cause::cause;
 use super::compare::Outcome;
-use super::plan::Run;
 
 /// A table that grows with each run.
 pub(super) struct Table {

@@ -12,7 +12,8 @@ use kolo_ddp::verify::trace::{self, Trace};
 use kolo_program::Failure;
 use kolo_train::RUN_FOLDER;
 
-use super::plan::{Run, cut_after};
+use super::axes::Run;
+use super::plan::cut_after;
 use super::report::describe;
 use crate::running::{Running, last_error};
 
@@ -41,12 +42,8 @@ pub struct VerifyJob {
 }
 
 impl VerifyJob {
-    /// Makes a run in a new folder and returns its trace.
-    ///
-    /// # Errors
-    ///
-    /// The run did not begin, failed, or took too long; the error names the run and the last error of its
-    /// workers.
+    /// Makes a run in a new folder and returns its trace. Errors: the run did not begin, failed, or took too
+    /// long; the error names the run and the last error of its workers.
     pub(crate) fn trace(&self, run: &Run, folder: &Path) -> Result<Trace, Failure> {
         fs::create_dir(folder).map_err(|e| Failure::work(format!("{}: {e}", folder.display())))?;
         let (file, log) = (folder.join("trace.jsonl"), folder.join("output"));

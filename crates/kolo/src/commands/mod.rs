@@ -2,6 +2,7 @@
 
 mod bench;
 mod chaos;
+mod chaos_jobs;
 mod check;
 mod checkpoint;
 mod command_line;
