@@ -1,6 +1,5 @@
 //! Flat memory that other ranks may read while nothing changes it.
 
-use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
@@ -13,27 +12,18 @@ use crate::region::Region;
 
 /// Values of a model in flat memory.
 pub enum FlatValues {
-    /// All values.
-    Whole(Vec<f32>),
-    /// All values, which others have as well. A change copies them.
+    /// All values, which others may have as well. A change copies them then.
     Shared(Arc<Vec<f32>>),
     /// All values, of which tensors of another library may show single ones where they lie.
     Lendable(LendableValues),
     /// All values, in memory that the workers of a host share. Changes to a tensor are made to its next
     /// version.
     Host(HostValues),
-    /// Values of which this rank has some, and which may change.
-    Own(Region),
-    /// The same while other ranks may read them, which do not change.
-    Published(Arc<Region>),
+    /// Values of which this rank has some. They do not change while other ranks may read them.
+    Parts(Arc<Region>),
 }
 
-impl fmt::Debug for FlatValues {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_published = matches!(self, FlatValues::Published(_));
-        write!(f, "FlatValues({}, published: {is_published})", self.len())
-    }
-}
+kolo_comm::opaque_debug!(FlatValues);
 
 impl FlatValues {
     /// Lends the values of a tensor, to be read where they lie; `None` if they are to be copied. Where the
@@ -62,7 +52,7 @@ impl FlatValues {
 
     /// Returns true if this rank has some of the values only.
     pub fn are_parts(&self) -> bool {
-        matches!(self, FlatValues::Own(_) | FlatValues::Published(_))
+        matches!(self, FlatValues::Parts(_))
     }
 
     /// Keeps these runs of all values.
@@ -73,7 +63,7 @@ impl FlatValues {
     pub fn keep(&mut self, runs: &[Range<usize>]) -> Result<(), Error> {
         let mut own = region(self.len())?;
         runs.iter().for_each(|run| own[run.clone()].copy_from_slice(&self[run.clone()]));
-        *self = FlatValues::Own(own);
+        *self = FlatValues::Parts(own.into());
         Ok(())
     }
 
@@ -83,35 +73,24 @@ impl FlatValues {
     ///
     /// There are no addresses for the values.
     pub fn clear_parts(&mut self) -> Result<(), Error> {
-        *self = FlatValues::Own(region(self.len())?);
+        *self = FlatValues::Parts(region(self.len())?.into());
         Ok(())
     }
 
-    /// Stops changes, and returns the values for readers; `None` if this rank has all.
-    pub(crate) fn publish(&mut self) -> Option<Arc<Region>> {
-        match std::mem::replace(self, FlatValues::Whole(Vec::new())) {
-            FlatValues::Own(values) => *self = FlatValues::Published(Arc::new(values)),
-            other => *self = other,
-        }
+    /// Returns the values for readers, which stop changes; `None` if this rank has all.
+    pub(crate) fn publish(&self) -> Option<Arc<Region>> {
         match self {
-            FlatValues::Published(values) => Some(values.clone()),
+            FlatValues::Parts(values) => Some(values.clone()),
             _ => None,
         }
     }
 
-    /// Allows changes, if there are no readers; returns true in this case.
-    pub(crate) fn withdraw(&mut self) -> bool {
-        match std::mem::replace(self, FlatValues::Whole(Vec::new())) {
-            FlatValues::Published(values) => match Arc::try_unwrap(values) {
-                Ok(values) => *self = FlatValues::Own(values),
-                Err(values) => {
-                    *self = FlatValues::Published(values);
-                    return false;
-                }
-            },
-            other => *self = other,
+    /// Returns true if there are no readers, so that changes are allowed.
+    pub(crate) fn is_withdrawn(&mut self) -> bool {
+        match self {
+            FlatValues::Parts(values) => Arc::get_mut(values).is_some(),
+            _ => true,
         }
-        true
     }
 }
 
@@ -124,12 +103,10 @@ impl Deref for FlatValues {
 
     fn deref(&self) -> &[f32] {
         match self {
-            FlatValues::Whole(values) => values,
             FlatValues::Shared(values) => values,
             FlatValues::Lendable(values) => values,
             FlatValues::Host(values) => values,
-            FlatValues::Own(values) => values,
-            FlatValues::Published(values) => values,
+            FlatValues::Parts(values) => values,
         }
     }
 }
@@ -140,12 +117,10 @@ impl DerefMut for FlatValues {
     /// If the values are published.
     fn deref_mut(&mut self) -> &mut [f32] {
         match self {
-            FlatValues::Whole(values) => values,
             FlatValues::Shared(values) => &mut Arc::make_mut(values)[..],
             FlatValues::Lendable(values) => values,
             FlatValues::Host(values) => values,
-            FlatValues::Own(values) => values,
-            FlatValues::Published(_) => panic!("published values do not change"),
+            FlatValues::Parts(values) => Arc::get_mut(values).expect("published values do not change"),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Gathers of tensors from their owners, as they are used and a few ahead.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,12 +58,7 @@ struct Coming {
     parts: Vec<(Range<usize>, Receiving)>,
 }
 
-impl fmt::Debug for DividedValues {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_in_group = self.place.lock().is_some();
-        f.debug_struct("DividedValues").field("is_in_group", &is_in_group).finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(DividedValues);
 
 impl DividedValues {
     /// Creates the division of the tensors of `layout` among ranks that are not known yet.
@@ -126,7 +120,7 @@ impl DividedValues {
 
     /// Lets other ranks read this rank's values; `is_new` says that all ranks have made a step or loaded a
     /// checkpoint. Does nothing in no group.
-    pub fn publish(&self, values: &mut FlatValues, is_new: bool) {
+    pub fn publish(&self, values: &FlatValues, is_new: bool) {
         let Some(place) = self.place() else { return };
         if let Some(values) = values.publish() {
             place.server.publish(values, is_new);
@@ -144,7 +138,7 @@ impl DividedValues {
     pub fn withdraw(&self, values: &mut FlatValues) {
         let Some(place) = self.place() else { return };
         place.server.withdraw();
-        while !values.withdraw() {
+        while !values.is_withdrawn() {
             place.server.wait_for_readers();
         }
     }

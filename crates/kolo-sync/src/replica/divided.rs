@@ -26,10 +26,6 @@ impl Core {
 
     /// Divides the values among their owners, if they are to be and are not yet, and shares them with the
     /// ranks of a group. A collective.
-    ///
-    /// # Errors
-    ///
-    /// Errors of [`DividedValues::join`].
     pub(super) fn divide_values(&mut self, group: &Arc<Group>) -> Result<(), Error> {
         let is_wanted = self.wants_parts(group);
         if is_wanted && !self.weights.values.are_parts() {
@@ -104,11 +100,8 @@ impl Core {
     }
 
     /// Fingerprints of all tensors. A divided one has one owner, with whom nobody could disagree: its
-    /// fingerprint is for a trace only, and costs a gather.
-    ///
-    /// # Errors
-    ///
-    /// An owner died, left or did not answer (naming it).
+    /// fingerprint is for a trace only, and costs a gather. Errors: an owner died, left or did not answer
+    /// (naming it).
     pub(super) fn prints(&self) -> Result<Vec<u64>, Error> {
         let Weights { layout, values, .. } = &self.weights;
         let of = |(number, span): (usize, &Span)| match self.divided(SpanId(number)) {
@@ -160,7 +153,7 @@ impl Weights {
     /// Lets other ranks read the values; `is_new` says that all ranks have changed theirs.
     pub(super) fn publish(&mut self, is_new: bool) {
         if let Some(divided) = &self.divided {
-            divided.publish(&mut self.values, is_new);
+            divided.publish(&self.values, is_new);
         }
     }
 

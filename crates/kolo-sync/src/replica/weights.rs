@@ -1,6 +1,5 @@
 //! The values of a model, its optimizer, and the code that applies a bucket to them.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -60,14 +59,7 @@ pub struct Weights {
     pub(crate) factor: f64,
 }
 
-impl fmt::Debug for Weights {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Weights")
-            .field("len", &self.values.len())
-            .field("step", &self.step)
-            .finish_non_exhaustive()
-    }
-}
+kolo_comm::opaque_debug!(Weights { step });
 
 impl Weights {
     /// Creates the weights; the optimizer already has its state for the whole layout, or for `share`.
@@ -81,7 +73,7 @@ impl Weights {
     ) -> Self {
         let overflow = Overflow::new(&layout, &values);
         let values = match share {
-            Some(_) => Arc::try_unwrap(values).map_or_else(FlatValues::Shared, FlatValues::Whole),
+            Some(_) => FlatValues::Shared(values),
             None => FlatValues::Lendable(LendableValues::new(layout.clone(), &values)),
         };
         Weights {
@@ -138,10 +130,6 @@ impl Weights {
     }
 
     /// Averages of all values, if the optimizer has them. A collective if its state is divided.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
     pub(crate) fn averages(&mut self) -> Result<Option<Vec<f32>>, Error> {
         let Some(share) = &self.share else {
             return Ok(kolo_optim::averages(&mut *self.optimizer, &self.values));
@@ -160,10 +148,6 @@ impl Weights {
     }
 
     /// Does so where ranks may hold parts of the values only: then it is a collective.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
     pub(crate) fn look_anew_together(&mut self) -> Result<(), Error> {
         self.look_anew();
         if let Some(share) = self.share.as_ref().filter(|_| self.values.are_parts()) {
@@ -174,10 +158,7 @@ impl Weights {
     }
 
     /// Finds the first tensor that is not finite after a step, if there is one. A collective if the values
-    /// are finite and the optimizer's state is divided, and wherever values are divided.
-    ///
-    /// # Errors
-    ///
+    /// are finite and the optimizer's state is divided, and wherever values are divided. Errors:
     /// [`Error::ValuesNotFinite`], the same on all ranks; or a collective failed (naming the rank).
     pub(crate) fn name_overflow(&mut self, step: u64) -> Result<(), Error> {
         let own = self.overflow.is_to_be_named();
@@ -193,10 +174,6 @@ impl Weights {
     }
 
     /// Checks the optimizer's state before it is saved. A collective if the state is divided.
-    ///
-    /// # Errors
-    ///
-    /// Errors of [`Weights::name_overflow`].
     pub(crate) fn check_state(&mut self, step: u64) -> Result<(), Error> {
         let own = !state_is_finite(&mut *self.optimizer);
         match self.share.as_ref().map_or(Ok(own), |share| share.any(own))? {
@@ -207,10 +184,6 @@ impl Weights {
 
     /// Finds the first tensor that is not finite after a step, if there is one. A collective if the values
     /// are finite and the optimizer's state is divided.
-    ///
-    /// # Errors
-    ///
-    /// Errors of [`Weights::name_overflow`].
     pub(super) fn name_not_finite(&mut self, step: u64) -> Result<(), Error> {
         let Weights { layout, values, optimizer, overflow, share, .. } = self;
         let are_parts = values.are_parts();
@@ -243,10 +216,6 @@ impl Weights {
 
     /// Applies a bucket that is back, as far as this rank steps it. If the optimizer needs whole tensors, a
     /// tensor cut across buckets changes only when its last bucket is applied.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
     pub(crate) fn apply_bucket(&mut self, bucket: usize, step: &mut Step) -> Result<(), Error> {
         if self.optimizer.scope() == Scope::Element {
             return self.pieces(bucket, step);
