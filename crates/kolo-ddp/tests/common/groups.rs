@@ -139,8 +139,8 @@ pub fn alone(config: &Config, optimizer: impl Optimizer, to: u64) -> Vec<u32> {
     bits(&mut replica)
 }
 
-/// Runs `world` ranks, and after them those in `stay` with newcomers. Each gets its groups of both generations;
-/// those of the second return something.
+/// Runs `world` ranks, and after them those in `stay` with newcomers. Each gets its groups of both
+/// generations; those of the second return something.
 pub fn two_generations<R: Send>(
     world: usize,
     stay: &[usize],

@@ -117,8 +117,8 @@ impl Verifier {
     }
 
     /// Writes the values with which the first step begins to the trace. May be called repeatedly, before a
-    /// step has changed anything. If rank 0 has died, its successor continues its trace. Errors: names the
-    /// file that cannot be written.
+    /// step has changed anything. If rank 0 has died, its successor continues its trace. Errors: the file
+    /// cannot be written.
     pub(crate) fn begin(
         &mut self,
         group: &Group,
