@@ -35,6 +35,7 @@ const KNOWN: &[&str] = &[
     "KOLO_TOKEN",
     "KOLO_TOKEN_FILE",
     "KOLO_TRANSPORT",
+    "KOLO_VERIFY_AIMS",
     "KOLO_VERIFY_BUCKET_CAP_MB",
     "KOLO_VERIFY_END_ROUND",
     "KOLO_VERIFY_FILE",
@@ -44,7 +45,8 @@ const KNOWN: &[&str] = &[
 ];
 
 /// Variables whose values may be any bytes: a path, or the token.
-const BYTES: [&str; 4] = ["KOLO_TOKEN", "KOLO_TOKEN_FILE", "KOLO_RUN_FOLDER", "KOLO_DASHBOARD_TTY"];
+const BYTES: [&str; 5] =
+    ["KOLO_TOKEN", "KOLO_TOKEN_FILE", "KOLO_RUN_FOLDER", "KOLO_DASHBOARD_TTY", "KOLO_VERIFY_AIMS"];
 
 /// Refuses wrong values that nothing else refuses, and warns of names that look misspelled: once, in the
 /// launcher or on rank 0.

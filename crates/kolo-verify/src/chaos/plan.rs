@@ -3,6 +3,7 @@
 use std::fmt;
 
 use kolo_ddp::key::Key;
+use kolo_ddp::verify::aim::{Aim, Moment};
 use rustix::process::Signal;
 use serde::Serialize;
 
@@ -30,6 +31,9 @@ pub(crate) struct Injection {
 pub(crate) enum Fault {
     /// The worker gets SIGKILL.
     Kill,
+    /// The worker kills itself at a moment of its next update; with a second aim, another one does so when
+    /// it completes that update.
+    KillInUpdate(Aim, Option<Aim>),
     /// The worker gets SIGSTOP and never continues.
     Stop,
     /// The worker gets SIGSTOP, and SIGCONT after so many milliseconds.
@@ -118,7 +122,13 @@ pub(crate) enum Victim {
 impl Fault {
     /// True if the fault removes the worker, so that the others continue in another generation.
     pub(crate) fn removes(self) -> bool {
-        matches!(self, Fault::Kill | Fault::Stop | Fault::Leave(_) | Fault::Cut(_))
+        use Fault::{Cut, Kill, KillInUpdate, Leave, Stop};
+        matches!(self, Kill | KillInUpdate(..) | Stop | Leave(_) | Cut(_))
+    }
+
+    /// Number of workers that the fault removes.
+    fn lost(self) -> usize {
+        usize::from(self.removes()) + usize::from(matches!(self, Fault::KillInUpdate(_, Some(_))))
     }
 
     /// True if a link is cut for longer than the others wait, so that one part of the job continues without
@@ -146,6 +156,7 @@ impl Fault {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Fault::Kill => "kill",
+            Fault::KillInUpdate(..) => "kill in an update",
             Fault::Stop => "stop",
             Fault::Pause(_) => "pause",
             Fault::Leave(_) => "leave",
@@ -182,6 +193,8 @@ impl fmt::Display for Injection {
                 write!(f, " for {ms} ms")
             }
             Fault::Leave(request) | Fault::End(request) => write!(f, " by {}", request.name()),
+            Fault::KillInUpdate(aim, None) => write!(f, " {aim}"),
+            Fault::KillInUpdate(aim, Some(second)) => write!(f, " {aim}, then {second}"),
             Fault::Link { ms: Some(ms), .. } => write!(f, " for {ms} ms"),
             Fault::Link { ms: None, .. } => f.write_str(" for good"),
             Fault::Kill | Fault::Stop | Fault::Cut(_) | Fault::Program | Fault::Output => Ok(()),
@@ -196,6 +209,8 @@ pub(crate) struct Targets {
     pub(crate) nodes: usize,
     /// Workers of a node.
     pub(crate) workers: usize,
+    /// True if workers have one copy of the state, and may die at moments of its update.
+    pub(crate) shares_state: bool,
     /// True if faults strike launchers.
     pub(crate) launchers: bool,
     /// True if the job can be ended and resumed, and its program replaced: it is `kolo train`, on one node.
@@ -225,10 +240,13 @@ pub(crate) fn plan(seed: u64, targets: Targets) -> Vec<Injection> {
         };
         let mut fault = fault(key);
         let launcher = launcher(key, fault, targets.nodes).filter(|_| targets.launchers);
-        let lost = if launcher.is_some() { targets.workers } else { 1 };
         if targets.nodes == 1 && key.with_str("of all").below(4) == 0 {
             fault = of_all(key, targets.resumes);
         }
+        if targets.shares_state && fault == Fault::Kill && key.with_str("aims").below(4) > 0 {
+            fault = kill_in_update(key, removed + 2 < workers);
+        }
+        let lost = if launcher.is_some() { targets.workers } else { fault.lost().max(1) };
         if fault.removes() && (is_parted || removed + lost >= workers) {
             fault = Fault::Pause(300);
         }
@@ -292,6 +310,17 @@ fn fault(key: Key) -> Fault {
     }
 }
 
+/// Draws the death of a worker in an update, or of two if both may go.
+fn kill_in_update(key: Key, may_be_two: bool) -> Fault {
+    let aim = |key: Key, completes| {
+        let (_, moment) = Moment::ALL[key.with_str("moment").below(Moment::ALL.len())];
+        Aim { moment, blocks: key.with_str("blocks").below(4), completes }
+    };
+    let are_two = may_be_two && key.with_str("two").below(3) == 0;
+    let second = are_two.then(|| aim(key.with_str("second"), true));
+    Fault::KillInUpdate(aim(key, false), second)
+}
+
 /// Draws a fault of the whole job.
 fn of_all(key: Key, resumes: bool) -> Fault {
     match key.with_str("kind").below(if resumes { 4 } else { 2 }) {
@@ -342,7 +371,16 @@ mod tests {
 
     /// One node of so many workers.
     fn one_node(workers: usize) -> Targets {
-        Targets { nodes: 1, workers, launchers: false, resumes: true, etcd: false, disk: false, links: false }
+        Targets {
+            nodes: 1,
+            workers,
+            shares_state: false,
+            launchers: false,
+            resumes: true,
+            etcd: false,
+            disk: false,
+            links: false,
+        }
     }
 
     /// Two nodes of two workers, and launchers that may die.
@@ -350,6 +388,7 @@ mod tests {
         Targets {
             nodes: 2,
             workers: 2,
+            shares_state: false,
             launchers: true,
             resumes: false,
             etcd: false,
@@ -432,6 +471,29 @@ mod tests {
         assert!(with(true).flatten().filter(is_full).count() > 50);
         for (with, without) in with(true).zip(with(false)) {
             assert!(with.iter().any(is_full) || with == without, "{with:?}");
+        }
+    }
+
+    #[test]
+    fn workers_with_one_copy_of_the_state_die_at_every_moment_of_its_update() {
+        let shared = |workers| Targets { shares_state: true, ..one_node(workers) };
+        let plans: Vec<Vec<Injection>> = (0..300).map(|seed| plan(seed, shared(4))).collect();
+        let aims = || {
+            plans.iter().flatten().filter_map(|hit| match hit.fault {
+                Fault::KillInUpdate(aim, second) => Some((aim, second)),
+                _ => None,
+            })
+        };
+        for (name, moment) in Moment::ALL {
+            let first = aims().any(|(aim, _)| aim.moment == moment && !aim.completes);
+            let second = aims().any(|(_, aim)| aim.is_some_and(|aim| aim.moment == moment && aim.completes));
+            assert!(first && second, "{name}");
+        }
+        for (seed, workers) in (0..300).flat_map(|seed| [2, 3, 4].map(|workers| (seed, workers))) {
+            let hits = plan(seed, shared(workers));
+            assert!(hits.iter().map(|hit| hit.fault.lost()).sum::<usize>() < workers, "{hits:?}");
+            let is_aimed = |hit: &Injection| matches!(hit.fault, Fault::KillInUpdate(..));
+            assert!(hits.iter().any(is_aimed) || hits == plan(seed, one_node(workers)), "{hits:?}");
         }
     }
 
