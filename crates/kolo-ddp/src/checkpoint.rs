@@ -88,7 +88,7 @@ pub fn load(checkpoint: &Path, replica: &mut Replica) -> Result<Position, Error>
     if values.iter().any(|value| *value != values[0]) {
         return Err(Error::CheckpointsDiffer { values });
     }
-    agreed(replica.expect_nothing_on_its_way(), replica)?;
+    agreed(replica.expect_nothing_on_its_way().and_then(|()| replica.core.release_values()), replica)?;
     replica.mode.form(&mut replica.core, position.step)?;
     let filled = fill(&reader, replica);
     agreed(filled, replica)?;
@@ -109,11 +109,12 @@ fn agreed<T>(own: Result<T, Error>, replica: &Replica) -> Result<T, Error> {
     }
 }
 
-/// Reads all of a replica's state.
+/// Reads all of a replica's state, as far as this rank has it alone or writes it for others.
 fn fill(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
     replica.core.expect_whole_step()?;
     let layout = replica.layout().clone();
-    for set in [Set::Weights, Set::Optimizer, Set::Residuals] {
+    let fills = replica.core.fills_state();
+    for set in [Set::Weights, Set::Optimizer, Set::Residuals].into_iter().filter(|_| fills) {
         let mut arrays = StateCopy::of(layout.len(), |visit| {
             replica.visit_state(&mut |part| {
                 if place_in_files(&part.name).0 == set {

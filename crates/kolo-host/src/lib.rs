@@ -18,6 +18,7 @@
 
 #![doc = include_str!("../README.md")]
 
+pub mod aim;
 mod decision;
 mod host_store;
 mod members;

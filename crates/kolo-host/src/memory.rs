@@ -35,10 +35,11 @@ impl HostMemory {
     ///
     /// # Errors
     ///
-    /// The operating system refuses it.
+    /// The operating system refuses it: names the bytes.
     pub fn create(blocks: Vec<Range<usize>>, arrays: usize) -> Result<Arc<Self>, Error> {
         let places = Places::new(&blocks, arrays);
-        let memory = Self::of(HostFile::create(places.total())?, places, blocks)?;
+        let file = HostFile::create(places.total()).map_err(|cause| places.no_room(&cause))?;
+        let memory = Self::of(file, places, blocks)?;
         memory.word(word::KIND).store(memory.places.kind(), Ordering::Release);
         Ok(Arc::new(memory))
     }
@@ -60,7 +61,7 @@ impl HostMemory {
 
     fn of(file: HostFile, places: Places, blocks: Vec<Range<usize>>) -> Result<Self, Error> {
         let control = places.control();
-        let pages = file.map(control.start, control.len())?;
+        let pages = file.map(control.start, control.len()).map_err(|cause| places.no_room(&cause))?;
         Ok(HostMemory { file: Arc::new(file), pages, places, blocks })
     }
 
@@ -74,7 +75,7 @@ impl HostMemory {
         let (file, places) = (self.file.clone(), self.places.clone());
         Box::new(move |number| {
             let version = places.version(number);
-            file.map(version.start, version.len())
+            file.map(version.start, version.len()).map_err(|cause| places.no_room(&cause))
         })
     }
 

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use kolo_comm::Error;
+
 /// Most workers of a host.
 pub const MOST_WORKERS: usize = 256;
 
@@ -85,6 +87,24 @@ impl Places {
         self.starts[0] + slot * self.journal + array * self.longest * size_of::<f32>()
     }
 
+    /// Error of a process that the operating system gives no room for the file: says what needs its bytes.
+    pub(crate) fn no_room(&self, cause: &Error) -> Error {
+        let [_, journals, state, values] = self.lens();
+        let what = format!(
+            "one copy of the state for all workers of this host needs {} bytes of shared memory ({} for two versions of the values, \
+             {state} for the optimizer's state, {journals} for the journals of up to {MOST_WORKERS} workers)",
+            self.total(),
+            2 * values
+        );
+        Error::system(what, format!("{cause}; allow more, or take sharding `optimizer`"))
+    }
+
+    /// Bytes of the words, of the journals, of the state and of a version of the values.
+    fn lens(&self) -> [usize; 4] {
+        let [journals, state, first, second, _] = self.starts;
+        [journals, state - journals, first - state, second - first]
+    }
+
     /// Fingerprint, by which a worker knows that it has the same places.
     pub(crate) fn kind(&self) -> u64 {
         let words = [self.len, self.arrays, self.longest, self.blocks].map(|word| word as u64);
@@ -95,6 +115,22 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lack_of_room_is_named_with_its_bytes() {
+        let places = Places::new(&[0..16_384, 16_384..20_000], 2);
+        let cause = Error::system("cannot allocate it", "no memory");
+        let words = places.no_room(&cause).to_string();
+        let journals = 256 * 3 * 4 * 16_384;
+        for part in
+            ["163840 for two versions", "163840 for the optimizer", &format!("{journals} for the jour")]
+        {
+            assert!(words.contains(part), "{words}");
+        }
+        let total = 12_288 + 2 * 163_840 + journals;
+        assert!(words.contains(&format!("needs {total} bytes")), "{words}");
+        assert!(words.ends_with("cannot allocate it: no memory; allow more, or take sharding `optimizer`"));
+    }
 
     #[test]
     fn regions_follow_one_another_from_page_to_page() {

@@ -14,12 +14,13 @@ const KNOWN: &[&str] = &[
     "KOLO_LOG_FORMAT", "KOLO_MEMBER", "KOLO_MOST_WORKERS", "KOLO_NCCL_LIBRARY", "KOLO_NODE",
     "KOLO_RUN_FOLDER", "KOLO_SERVER", "KOLO_SERVERS", "KOLO_STOP_ON", "KOLO_STREAMS", "KOLO_TCP_CONGESTION",
     "KOLO_TCP_DELAY_US", "KOLO_TIMEOUT", "KOLO_TOKEN", "KOLO_TOKEN_FILE", "KOLO_TRANSPORT",
-    "KOLO_VERIFY_BUCKET_CAP_MB", "KOLO_VERIFY_END_ROUND", "KOLO_VERIFY_FILE", "KOLO_VERIFY_RESUME",
+    "KOLO_VERIFY_AIMS", "KOLO_VERIFY_BUCKET_CAP_MB", "KOLO_VERIFY_END_ROUND", "KOLO_VERIFY_FILE", "KOLO_VERIFY_RESUME",
     "KOLO_VERIFY_STEPS", "KOLO_VERIFY_TUNE",
 ];
 
 /// Variables whose values may be any bytes: a path, or the token.
-const BYTES: [&str; 4] = ["KOLO_TOKEN", "KOLO_TOKEN_FILE", "KOLO_RUN_FOLDER", "KOLO_DASHBOARD_TTY"];
+const BYTES: [&str; 5] =
+    ["KOLO_TOKEN", "KOLO_TOKEN_FILE", "KOLO_RUN_FOLDER", "KOLO_DASHBOARD_TTY", "KOLO_VERIFY_AIMS"];
 
 /// Refuses wrong values that nothing else refuses, and warns of names that look misspelled: once, in the
 /// launcher or on rank 0.

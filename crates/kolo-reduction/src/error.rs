@@ -207,7 +207,8 @@ pub enum Error {
          on all ranks after its step, and take it on rank 0"
     )]
     StateDivided,
-    /// An optimizer's state that is in a file is lost, or the file cannot be made.
+    /// An optimizer's state that is in a file is lost, or there is no room for the state in a file, or in
+    /// the memory of a host.
     #[error("{rank}: {failure}")]
     Offload { rank: Rank, failure: StoreFailure },
     /// All owners of a part of the divided state have died, or left, before others had it.

@@ -77,6 +77,15 @@ impl HostValues {
         self.end_loans(1 - self.current)
     }
 
+    /// Ends this process's loans of the version that passes read, before another one writes it between steps.
+    ///
+    /// # Errors
+    ///
+    /// Somebody has kept one, and there is no memory for a copy.
+    pub fn end_loans_of_current(&mut self) -> Result<(), Error> {
+        self.end_loans(self.current)
+    }
+
     /// Makes the next version the current one, or the other way around.
     pub fn set_current(&mut self, current: usize) {
         self.current = current;
@@ -136,7 +145,7 @@ impl Deref for HostValues {
 /// Ends all loans of the current version.
 impl DerefMut for HostValues {
     fn deref_mut(&mut self) -> &mut [f32] {
-        if let Err(error) = self.end_loans(self.current) {
+        if let Err(error) = self.end_loans_of_current() {
             // As without memory for a vector.
             log::error!("{error}");
             std::alloc::handle_alloc_error(std::alloc::Layout::new::<f32>());

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kolo_comm::{Group, Rank};
+use kolo_host::aim::Moment;
 use kolo_host::{Decision, HostMemory, HostReport, HostState, MOST_WORKERS, MemoryPlace, Role, decide};
-use kolo_optim::state_names;
+use kolo_optim::{StoreFailure, StoreFault, state_names};
 use kolo_reduction::{Error, blocks};
 use kolo_step::{LastStep, timed};
 use kolo_values::{FlatValues, HostValues};
@@ -35,11 +36,30 @@ impl Core {
             self.weights.clear_values();
             return Ok(());
         }
+        self.release_values()?;
         self.ranks.group.barrier()?;
-        if self.ranks.group.rank() == Rank(0) {
+        if self.fills_state() {
             self.weights.visit_state(&mut |part| part.values.fill(0.0));
         }
         Ok(self.ranks.group.barrier()?)
+    }
+
+    /// Returns true if this rank writes values and state that are read from a checkpoint: where the host has
+    /// one copy of them, one rank does.
+    pub fn fills_state(&self) -> bool {
+        !self.shares_memory() || self.ranks.group.rank() == Rank(0)
+    }
+
+    /// Ends what this process lends of values that another rank is about to write between two steps.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for a copy of what somebody keeps.
+    pub fn release_values(&mut self) -> Result<(), Error> {
+        match &mut self.weights.values {
+            FlatValues::Host(values) => Ok(values.end_loans_of_current()?),
+            _ => Ok(()),
+        }
     }
 
     /// Makes the next update stop in the middle of a block, after so many others.
@@ -64,7 +84,7 @@ impl Core {
             let update = self.weights.begin_update();
             let own = self.weights.host.as_ref().map(HostState::own_blocks).unwrap_or_default();
             let start = Instant::now();
-            self.weights.step_blocks(&own, update)?;
+            self.weights.step_blocks(&own, update, false)?;
             let stepped = start.elapsed();
             self.wait_for_others("the others' parts of the values")?;
             self.weights.switch(update);
@@ -144,27 +164,28 @@ impl Core {
         }
     }
 
-    /// Makes the memory of a job that begins, with the values of rank 0.
+    /// Makes the memory of a job that begins, with the values of rank 0. All ranks have it in the end, or get
+    /// the error of the first one that has no room for it.
     fn make_memory(&mut self, group: &Arc<Group>) -> Result<(), Error> {
-        let mut place = None;
-        let Weights { layout, optimizer, values, .. } = &mut self.weights;
-        let mut made = None;
-        if group.rank() == Rank(0) {
-            let arrays = state_names(&mut **optimizer).len();
-            let memory = HostMemory::create(blocks(layout, optimizer.scope()).collect(), arrays)?;
-            let mut first = HostValues::new(layout.clone(), 0, memory.map_versions())?;
-            first.copy_from_slice(values);
-            place = Some(memory.place());
-            made = Some((memory, first));
-        }
+        let is_first = group.rank() == Rank(0);
+        let made = if is_first { self.weights.new_memory().map(Some) } else { Ok(None) };
+        let place = made.as_ref().ok().and_then(|made| Some(made.as_ref()?.0.place()));
         let place = group.broadcast_value(place, Rank(0))?;
-        let place = place.ok_or(Error::Lost)?;
-        match made {
-            Some((memory, first)) => self.weights.take_memory(group, memory, first, 0)?,
-            None => self.weights.map_memory(group, place, 0)?,
+        let mapped = match (made, place) {
+            (Ok(Some((memory, first))), _) => self.weights.take_memory(group, memory, first, 0),
+            (Ok(None), Some(place)) => self.weights.map_memory(group, place, 0),
+            (Ok(None), None) => Ok(()),
+            (Err(error), _) => Err(error.into()),
+        };
+        let problem = mapped.err().map(|error| error.to_string());
+        let problems: Vec<Option<String>> = group.all_gather_value(&problem)?;
+        let mut problems = problems.into_iter().enumerate();
+        match problems.find_map(|(rank, problem)| Some((Rank(rank), problem?))) {
+            Some((rank, problem)) => {
+                Err(Error::Offload { rank, failure: StoreFailure { fault: StoreFault::NoRoom, problem } })
+            }
+            None => Ok(()),
         }
-        // Nobody leaves before all have it.
-        Ok(group.barrier()?)
     }
 
     /// Completes the update that was interrupted, if there is one. A collective.
@@ -183,7 +204,7 @@ impl Core {
             if let Some(place) = place.filter(|_| ready.is_some_and(|ending| !ending.done.skipped)) {
                 let host = self.weights.host.as_ref();
                 let rest = host.map(|host| host.rest(update, place, completing.len())).unwrap_or_default();
-                self.weights.step_blocks(&rest, update)?;
+                self.weights.step_blocks(&rest, update, true)?;
             }
             group.barrier()?;
         }
@@ -206,10 +227,11 @@ impl Weights {
         host.updates + 1
     }
 
-    /// Steps blocks whose sums are in the memory.
-    fn step_blocks(&mut self, blocks: &[usize], update: u64) -> Result<(), Error> {
+    /// Steps blocks whose sums are in the memory; `completes` an update that was interrupted, or makes it.
+    fn step_blocks(&mut self, blocks: &[usize], update: u64, completes: bool) -> Result<(), Error> {
         let Some(mut host) = self.host.take() else { return Ok(()) };
         let mut result = Ok(());
+        host.begin_blocks(blocks.len(), completes);
         for block in blocks {
             let FlatValues::Host(values) = &mut self.values else { break };
             let (slice, saved) = host.begin_block(*block, update, values);
@@ -226,6 +248,7 @@ impl Weights {
         if self.overflow.has_found() {
             host.memory.set_not_finite(update);
         }
+        host.reach(Moment::AfterBlocks);
         self.host = Some(host);
         result
     }
@@ -233,9 +256,20 @@ impl Weights {
     /// Switches to the values after an update, which is complete.
     fn switch(&mut self, update: u64) {
         let (Some(host), FlatValues::Host(values)) = (&mut self.host, &mut self.values) else { return };
+        host.reach(Moment::BeforeSwitch);
         host.updates = update;
         values.set_current((update % 2) as usize);
         self.overflow.find(host.memory.is_not_finite(update));
+    }
+
+    /// Makes the memory of a job with these values.
+    fn new_memory(&mut self) -> Result<(Arc<HostMemory>, HostValues), kolo_comm::Error> {
+        let Weights { layout, optimizer, values, .. } = self;
+        let arrays = state_names(&mut **optimizer).len();
+        let memory = HostMemory::create(blocks(layout, optimizer.scope()).collect(), arrays)?;
+        let mut first = HostValues::new(layout.clone(), 0, memory.map_versions())?;
+        first.copy_from_slice(values);
+        Ok((memory, first))
     }
 
     /// Maps the memory at `place`, unless this worker has it, and divides its blocks among the ranks of
@@ -275,6 +309,13 @@ impl Weights {
 /// Returns an error if ranks are on several hosts, or too many on one.
 fn expect_one_host(group: &Group) -> Result<(), Error> {
     let (hosts, workers) = (group.topology().nodes().len(), group.world_size());
+    if group.transport() == "mpi" {
+        return Err(Error::Setting(
+            "sharding `host` shares memory by Kolo's own transport, which workers over MPI do not have; unset KOLO_BACKEND, or \
+             take `optimizer`"
+                .into(),
+        ));
+    }
     let refuse = |problem: String| Err(Error::Setting(format!("sharding `host` {problem}")));
     match hosts {
         0 | 1 if workers <= MOST_WORKERS => Ok(()),

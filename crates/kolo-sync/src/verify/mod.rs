@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use kolo_comm::{Group, Rank};
+pub use kolo_host::aim;
 
 use crate::config::Config;
 use kolo_optim::{Kind, Layout};

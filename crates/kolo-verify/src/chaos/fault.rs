@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use kolo_ddp::verify::aim::Aim;
 use rustix::process::Signal;
 use serde::Serialize;
 
@@ -24,6 +25,9 @@ pub(crate) struct Injection {
 pub(crate) enum Fault {
     /// The worker gets SIGKILL.
     Kill,
+    /// The worker kills itself at a moment of its next update; with a second aim, another one does so when
+    /// it completes that update.
+    KillInUpdate(Aim, Option<Aim>),
     /// The worker gets SIGSTOP and never continues.
     Stop,
     /// The worker gets SIGSTOP, and SIGCONT after so many milliseconds.
@@ -112,7 +116,13 @@ pub(crate) enum Victim {
 impl Fault {
     /// True if the fault removes the worker, so that the others continue in another generation.
     pub(crate) fn removes(self) -> bool {
-        matches!(self, Fault::Kill | Fault::Stop | Fault::Leave(_) | Fault::Cut(_))
+        use Fault::{Cut, Kill, KillInUpdate, Leave, Stop};
+        matches!(self, Kill | KillInUpdate(..) | Stop | Leave(_) | Cut(_))
+    }
+
+    /// Number of workers that the fault removes.
+    pub(super) fn lost(self) -> usize {
+        usize::from(self.removes()) + usize::from(matches!(self, Fault::KillInUpdate(_, Some(_))))
     }
 
     /// True if a link is cut for longer than the others wait, so that one part of the job continues without
@@ -140,6 +150,7 @@ impl Fault {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Fault::Kill => "kill",
+            Fault::KillInUpdate(..) => "kill in an update",
             Fault::Stop => "stop",
             Fault::Pause(_) => "pause",
             Fault::Leave(_) => "leave",
@@ -176,6 +187,8 @@ impl fmt::Display for Injection {
                 write!(f, " for {ms} ms")
             }
             Fault::Leave(request) | Fault::End(request) => write!(f, " by {}", request.name()),
+            Fault::KillInUpdate(aim, None) => write!(f, " {aim}"),
+            Fault::KillInUpdate(aim, Some(second)) => write!(f, " {aim}, then {second}"),
             Fault::Link { ms: Some(ms), .. } => write!(f, " for {ms} ms"),
             Fault::Link { ms: None, .. } => f.write_str(" for good"),
             Fault::Kill | Fault::Stop | Fault::Cut(_) | Fault::Program | Fault::Output => Ok(()),

@@ -11,6 +11,7 @@ use kolo_run_folder::unix_seconds;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
+use super::aimed::aim_at;
 use super::disk::SmallDisk;
 use super::fault::{Fault, Injection, Victim};
 use super::hosts::Hosts;
@@ -44,6 +45,8 @@ pub(super) struct Target<'a> {
     pub(super) folder: &'a Path,
     /// File of the job's program.
     pub(super) program: &'a Path,
+    /// Folder with the moments at which workers die.
+    pub(super) aims: &'a Path,
     pub(super) disk: Option<&'a mut SmallDisk>,
     pub(super) hosts: Option<&'a mut Hosts>,
     /// Longest absence of the run folder: it returns before the run ends, which would rightly lose it.
@@ -82,6 +85,10 @@ impl Target<'_> {
                 None => Err("there is none".into()),
             },
             (_, None) => Err("nobody was there".into()),
+            (Fault::KillInUpdate(aim, second), Some(pid)) => {
+                let other = self.workers().into_iter().find(|other| *other != pid);
+                aim_at(self.aims, (pid, aim), other.zip(second), until).map_err(|e| e.to_string())
+            }
             (fault, Some(pid)) => strike(fault, pid).map_err(|e| e.to_string()),
         };
         Injected { hit: hit.clone(), pid, unix, missed: result.err(), recovery_seconds: None }
@@ -89,8 +96,7 @@ impl Target<'_> {
 
     /// Stops all workers, and continues them after `time`.
     fn stop_all(&self, time: Duration) -> io::Result<()> {
-        let workers: Vec<Pid> =
-            self.launchers.pids().into_iter().flat_map(living_workers).filter_map(Pid::from_raw).collect();
+        let workers: Vec<Pid> = self.workers().into_iter().filter_map(Pid::from_raw).collect();
         // Another fault may have ended a worker meanwhile.
         let stopped: Vec<Pid> =
             workers.into_iter().filter(|worker| kill_process(*worker, Signal::STOP).is_ok()).collect();
@@ -102,6 +108,10 @@ impl Target<'_> {
             let _ = kill_process(worker, Signal::CONT);
         }
         Ok(())
+    }
+
+    fn workers(&self) -> Vec<i32> {
+        self.launchers.pids().into_iter().flat_map(living_workers).collect()
     }
 
     fn victim(&mut self, victim: Victim, until: Instant) -> Option<i32> {

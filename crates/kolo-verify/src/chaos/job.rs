@@ -66,6 +66,8 @@ pub struct ChaosJob {
     pub cut_links: bool,
     /// True if each part of the optimizer's state has several owners, which must not die together.
     pub divided: bool,
+    /// True if workers have one copy of the state in the memory of their host.
+    pub shared: bool,
     /// True after the user interrupted the command.
     pub interrupted: Arc<AtomicBool>,
     /// Longest time of a run.
@@ -102,7 +104,7 @@ impl ChaosJob {
         // A majority may need the node whose launcher is killed with half of the workers.
         let launchers = nodes > 1 && self.arbiter.needs != Needs::Nothing;
         let (disk, links, resumes) = (self.disk.is_some(), self.cut_links, self.can_be_resumed());
-        Targets { nodes, workers, launchers, resumes, etcd, disk, links }
+        Targets { nodes, workers, shares_state: self.shared, launchers, resumes, etcd, disk, links }
     }
 
     /// Makes the place of a run.
@@ -243,10 +245,11 @@ impl ChaosJob {
                 continue;
             }
             let longest_away = Duration::from_secs_f64(0.5 * (1.0 - hit.at).max(0.0) * length);
-            let (launchers, originals, folder, program) =
-                (&mut *running, &originals, &folder, &place.program());
+            let (launchers, originals, folder, program, aims) =
+                (&mut *running, &originals, &folder, &place.program(), &place.aims());
             let (disk, hosts) = (place.disk.as_mut(), place.hosts.as_mut());
-            let mut target = Target { launchers, originals, folder, program, disk, hosts, longest_away };
+            let mut target =
+                Target { launchers, originals, folder, program, aims, disk, hosts, longest_away };
             injected.push(target.inject(hit, until));
         }
         Ok(injected)

@@ -4,6 +4,7 @@
 //! (`plan`), which are injected into the processes (`inject`). The result comes from the run
 //! folder, or from the trace of a user's own program (`record`).
 
+mod aimed;
 mod disk;
 mod etcd;
 mod fault;

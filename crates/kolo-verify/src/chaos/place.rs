@@ -10,6 +10,8 @@ use super::disk::SmallDisk;
 use super::hosts::Hosts;
 use super::mounts::command;
 
+const AIMS: &str = "aims";
+
 /// Folder for the files of a run, removed on drop.
 pub(super) struct Place {
     /// Disk of the run folder, if it has one of its own.
@@ -24,6 +26,8 @@ impl Place {
     pub(super) fn new(name: &str, disk: Option<u64>, hosts: Option<usize>) -> Result<Place, Failure> {
         let made = tempfile::Builder::new().prefix(&format!("kolo-chaos-{name}-")).tempdir();
         let folder = made.map_err(|e| Failure::work(format!("cannot make a folder: {e}")))?;
+        let aims = folder.path().join(AIMS);
+        std::fs::create_dir(&aims).map_err(|e| Failure::work(format!("{}: {e}", aims.display())))?;
         let disk = disk.map(|mib| SmallDisk::new(folder.path().join("disk"), mib)).transpose()?;
         let hosts = hosts.map(Hosts::new).transpose()?;
         Ok(Place { disk, hosts, folder })
@@ -41,6 +45,11 @@ impl Place {
     /// The trace of a user's own program.
     pub(super) fn trace(&self) -> PathBuf {
         self.path().join("trace.jsonl")
+    }
+
+    /// Folder with the moments at which workers die.
+    pub(super) fn aims(&self) -> PathBuf {
+        self.path().join(AIMS)
     }
 
     /// The program of the run, in a place where it may be replaced.

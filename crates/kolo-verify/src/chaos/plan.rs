@@ -1,6 +1,7 @@
 //! The faults of a run: a pure function of its seed.
 
 use kolo_ddp::key::Key;
+use kolo_ddp::verify::aim::{Aim, Moment};
 
 use super::fault::{Fault, Injection, Request, Victim};
 use super::hosts::LinkCut;
@@ -17,6 +18,8 @@ pub(crate) struct Targets {
     pub(crate) nodes: usize,
     /// Workers of a node.
     pub(crate) workers: usize,
+    /// True if workers have one copy of the state, and may die at moments of its update.
+    pub(crate) shares_state: bool,
     /// True if faults strike launchers.
     pub(crate) launchers: bool,
     /// True if the job can be ended and resumed, and its program replaced: it is `kolo train`, on one node.
@@ -46,10 +49,13 @@ pub(crate) fn plan(seed: u64, targets: Targets) -> Vec<Injection> {
         };
         let mut fault = fault(key);
         let launcher = launcher(key, fault, targets.nodes).filter(|_| targets.launchers);
-        let lost = if launcher.is_some() { targets.workers } else { 1 };
         if targets.nodes == 1 && key.with_str("of all").below(4) == 0 {
             fault = of_all(key, targets.resumes);
         }
+        if targets.shares_state && fault == Fault::Kill && key.with_str("aims").below(4) > 0 {
+            fault = kill_in_update(key, removed + 2 < workers);
+        }
+        let lost = if launcher.is_some() { targets.workers } else { fault.lost().max(1) };
         if fault.removes() && (is_parted || removed + lost >= workers) {
             fault = Fault::Pause(300);
         }
@@ -113,6 +119,17 @@ fn fault(key: Key) -> Fault {
     }
 }
 
+/// Draws the death of a worker in an update, or of two if both may go.
+fn kill_in_update(key: Key, may_be_two: bool) -> Fault {
+    let aim = |key: Key, completes| {
+        let (_, moment) = Moment::ALL[key.with_str("moment").below(Moment::ALL.len())];
+        Aim { moment, blocks: key.with_str("blocks").below(4), completes }
+    };
+    let are_two = may_be_two && key.with_str("two").below(3) == 0;
+    let second = are_two.then(|| aim(key.with_str("second"), true));
+    Fault::KillInUpdate(aim(key, false), second)
+}
+
 /// Draws a fault of the whole job.
 fn of_all(key: Key, resumes: bool) -> Fault {
     match key.with_str("kind").below(if resumes { 4 } else { 2 }) {
@@ -163,7 +180,16 @@ mod tests {
 
     /// One node of so many workers.
     fn one_node(workers: usize) -> Targets {
-        Targets { nodes: 1, workers, launchers: false, resumes: true, etcd: false, disk: false, links: false }
+        Targets {
+            nodes: 1,
+            workers,
+            shares_state: false,
+            launchers: false,
+            resumes: true,
+            etcd: false,
+            disk: false,
+            links: false,
+        }
     }
 
     /// Two nodes of two workers, and launchers that may die.
@@ -171,6 +197,7 @@ mod tests {
         Targets {
             nodes: 2,
             workers: 2,
+            shares_state: false,
             launchers: true,
             resumes: false,
             etcd: false,
@@ -253,6 +280,29 @@ mod tests {
         assert!(with(true).flatten().filter(is_full).count() > 50);
         for (with, without) in with(true).zip(with(false)) {
             assert!(with.iter().any(is_full) || with == without, "{with:?}");
+        }
+    }
+
+    #[test]
+    fn workers_with_one_copy_of_the_state_die_at_every_moment_of_its_update() {
+        let shared = |workers| Targets { shares_state: true, ..one_node(workers) };
+        let plans: Vec<Vec<Injection>> = (0..300).map(|seed| plan(seed, shared(4))).collect();
+        let aims = || {
+            plans.iter().flatten().filter_map(|hit| match hit.fault {
+                Fault::KillInUpdate(aim, second) => Some((aim, second)),
+                _ => None,
+            })
+        };
+        for (name, moment) in Moment::ALL {
+            let first = aims().any(|(aim, _)| aim.moment == moment && !aim.completes);
+            let second = aims().any(|(_, aim)| aim.is_some_and(|aim| aim.moment == moment && aim.completes));
+            assert!(first && second, "{name}");
+        }
+        for (seed, workers) in (0..300).flat_map(|seed| [2, 3, 4].map(|workers| (seed, workers))) {
+            let hits = plan(seed, shared(workers));
+            assert!(hits.iter().map(|hit| hit.fault.lost()).sum::<usize>() < workers, "{hits:?}");
+            let is_aimed = |hit: &Injection| matches!(hit.fault, Fault::KillInUpdate(..));
+            assert!(hits.iter().any(is_aimed) || hits == plan(seed, one_node(workers)), "{hits:?}");
         }
     }
 

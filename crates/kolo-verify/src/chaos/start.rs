@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use kolo_ddp::verify::trace;
+use kolo_ddp::verify::{aim, trace};
 use kolo_elastic::Needs;
 use kolo_launch::die_with_parent;
 use kolo_program::Failure;
@@ -90,7 +90,7 @@ impl ChaosJob {
         if !several.is_empty() {
             command.args(several).args(["--node-rank", &node.to_string()]);
         }
-        command.args(["--nproc", &self.nproc.to_string(), "--max-restarts", &MOST.to_string()]);
+        command.args(["--nproc", &self.nproc.to_string(), "--max-restarts", &(2 * MOST).to_string()]);
         if self.servers > 0 {
             command.args(["--servers", &self.servers.to_string()]);
         }
@@ -99,6 +99,9 @@ impl ChaosJob {
         }
         if tuned {
             command.env(trace::TUNE, "1");
+        }
+        if self.shared {
+            command.env(aim::FOLDER, place.aims());
         }
         command.stdin(Stdio::null()).stdout(out).stderr(err);
         die_with_parent(&mut command);

@@ -35,7 +35,8 @@ pub(super) fn strike(fault: Fault, pid: i32) -> io::Result<()> {
                 sleep(Duration::from_millis(2));
             }
         }
-        Fault::Folder(_)
+        Fault::KillInUpdate(..)
+        | Fault::Folder(_)
         | Fault::DiskFull(_)
         | Fault::Etcd(_)
         | Fault::Link { .. }

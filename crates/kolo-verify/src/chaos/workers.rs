@@ -14,6 +14,11 @@ pub(super) fn living_workers(launcher: u32) -> Vec<i32> {
     children(launcher).into_iter().filter(|pid| is_member(*pid)).filter(works).collect()
 }
 
+/// True if the process exists and is not dead.
+pub(super) fn is_there(pid: i32) -> bool {
+    state(pid).is_some_and(|state| !"ZX".contains(state))
+}
+
 /// True if the process was started with a member's name in its environment.
 fn is_member(pid: i32) -> bool {
     let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();

@@ -140,12 +140,14 @@ impl Chaos {
         let mut more = Vec::new();
         if let Program::Train(options) = &program {
             let samples = additions(reads_text(options)).to_string();
-            more.extend(with_own_samples(options, images.path())?.map(|program| (samples, program, divided)));
+            let own = with_own_samples(options, images.path())?;
+            more.extend(own.map(|program| (samples, program, divided, shared)));
             let states =
                 Sharding::ALL.into_iter().skip(if divided || shared { Sharding::ALL.len() } else { 1 });
             more.extend(states.filter_map(|(state, _)| {
                 let program = with_divided_state(options, state, self.nodes, self.servers)?;
-                Some((format!("--shard {state}"), program, state != Sharding::Host.name()))
+                let shares = state == Sharding::Host.name();
+                Some((format!("--shard {state}"), program, !shares, shares))
             }));
         }
         let Chaos { nodes, arbiter, nproc, servers, disk_mb: disk, cut_links, .. } = self;
@@ -160,11 +162,17 @@ impl Chaos {
             disk,
             cut_links,
             divided,
+            shared,
             interrupted,
             limit,
         };
-        let more = more.into_iter();
-        let more = more.map(|(name, program, divided)| ChaosJob { name, program, divided, ..job.clone() });
+        let more = more.into_iter().map(|(name, program, divided, shared)| ChaosJob {
+            name,
+            program,
+            divided,
+            shared,
+            ..job.clone()
+        });
         chaos(&std::iter::once(job.clone()).chain(more).collect::<Vec<_>>(), seeds, self.json)
     }
 }

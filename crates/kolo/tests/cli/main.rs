@@ -38,4 +38,5 @@ mod stale;
 mod stragglers;
 mod tokenizer;
 mod trace;
+mod update_deaths;
 mod verify;
