@@ -15,14 +15,16 @@ def collectives():
     kinds = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32, torch.int64,
              torch.uint8, torch.bool, torch.complex64, torch.complex128]
     for kind in kinds:
-        for strided in (False, True):
+        for memory in ("plain", "strided", "shared"):
             def tensor(number, shape=(2, 3)):
                 made = torch.full(shape, number).to(kind)
-                return made.t().contiguous().t() if strided and len(shape) == 2 else made
+                if memory == "shared":
+                    return kolo_torch().empty(shape, dtype=kind).copy_(made)
+                return made.t().contiguous().t() if memory == "strided" and len(shape) == 2 else made
 
             def same(got, number):
                 expected = torch.full(got.shape, number).to(kind)
-                assert torch.equal(got, expected), (kind, strided, got, expected)
+                assert torch.equal(got, expected), (kind, memory, got, expected)
 
             total = sum(r + 1 for r in ranks)
             data = tensor(rank + 1)
@@ -160,6 +162,9 @@ def trains_in_parts():
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5))
     model.load_state_dict(alone.state_dict())
     mesh = dist.init_device_mesh("cpu", (size,))
+    group = mesh.get_group()
+    allocate, allocated = group.allocate_tensor, []
+    group.allocate_tensor = lambda *size, **kind: allocated.append(allocate(*size, **kind)) or allocated[-1]
     for module in (model[0], model[2], model):
         fully_shard(module, mesh=mesh)
         module.set_allocate_memory_from_process_group_for_comm(True)
@@ -172,6 +177,8 @@ def trains_in_parts():
             optimizer.step()
     for ours, theirs in zip(model.parameters(), alone.parameters()):
         torch.testing.assert_close(ours.full_tensor(), theirs)
+    # A part of each gathered parameter, and of each gradient, was in memory that the other ranks read.
+    assert len(allocated) >= 3 * 3 * 2 and kolo_torch().empty(2, 3).shape == (2, 3), len(allocated)
     dist.destroy_process_group()
 
 

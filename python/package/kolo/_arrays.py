@@ -1,10 +1,11 @@
 """Address, length and type of an array, of whatever library."""
 
 import ctypes
+import math
 import re
 
 from ._errors import InvalidCall
-from ._native import ELEMENTS, from_dlpack
+from ._native import ELEMENTS, SharedMemory, from_dlpack
 
 CODES = {name: code for code, (name, _) in enumerate(ELEMENTS)}
 SIZES = [size for _, size in ELEMENTS]
@@ -105,3 +106,16 @@ def _of_buffer(array, place, writable):
         view = memoryview(bytearray(view)).cast("B")
     memory = (ctypes.c_char * view.nbytes).from_buffer(view)
     return Array(ctypes.addressof(memory), view.nbytes // memoryview(array).itemsize, name, memory)
+
+
+def empty(shape, dtype="float32"):
+    """Returns a numpy array of any values in memory that Kolo shares: other ranks on this host read it in place, so
+    collectives on it, or on parts of it, copy less. It may outlive groups. A forked process shares it, too."""
+    import numpy
+
+    kind, shape = numpy.dtype(dtype), (shape,) if isinstance(shape, int) else tuple(shape)
+    if kind.hasobject:
+        _refuse("empty", f"an array of {kind}, whose elements are not in the array's memory")
+    if any(not isinstance(length, int) or length < 0 for length in shape):
+        _refuse("empty", f"the shape is {shape}; its lengths must be whole numbers from 0")
+    return numpy.asarray(SharedMemory(math.prod(shape) * kind.itemsize)).view(kind).reshape(shape)

@@ -107,6 +107,13 @@ impl SharedFile {
         Mapping::of(&self.0, start, len).map_err(|cause| Error::io(what(), cause.into()))
     }
 
+    /// Makes pages of the file, which were mapped from `start` on, private to this process: peers keep what
+    /// is in them now, and this process's writes go to copies.
+    pub(crate) fn make_private(&self, pages: &Mapping, start: u64) -> Result<(), Error> {
+        let what = || format!("cannot keep {} bytes of shared memory as they are", pages.len());
+        pages.make_private(&self.0, start).map_err(|cause| Error::io(what(), cause.into()))
+    }
+
     /// Maps `len` bytes from `start` on of a file that the process `pid` has created and holds open as `fd`.
     pub(crate) fn map_of(
         pid: u32,

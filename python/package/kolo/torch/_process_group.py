@@ -22,7 +22,7 @@ from .._errors import Error, InvalidCall, whole
 from .._group import _OPERATIONS, _REDUCTIONS, _open
 from . import _device_group
 from ._device_group import by_device
-from ._tensors import check, check_factor, check_written, contiguous, joined, writable
+from ._tensors import HAS_NUMPY, check, check_factor, check_written, contiguous, empty, joined, writable
 from ._work import ReceiveWork, Work, Works, backend_error, seconds
 
 _DTYPES = {getattr(torch, name): code for name, code in CODES.items() if isinstance(getattr(torch, name, None), torch.dtype)}
@@ -149,10 +149,10 @@ class ProcessGroup(dist.ProcessGroup):
         return False
 
     def supports_tensor_alloc(self, device):
-        return True
+        return HAS_NUMPY and torch.device(device).type == "cpu" and "shm" in self.transport
 
     def allocate_tensor(self, size, dtype=None, device=None):
-        return torch.empty(size, dtype=dtype, device=device)
+        return empty(size, dtype=dtype)
 
     def _set_sequence_number_for_group(self):
         pass
