@@ -153,12 +153,19 @@ def shared_memory():
                 group.reduce_scatter(flat, flat[start : start + length], "max")
                 np.testing.assert_array_equal(flat[start : start + length], functools.reduce(np.maximum, parts).reshape(-1)[mine])
                 group.barrier()
-    for wrong, call in [("whole numbers from 0", lambda: kolo.empty((2, -1))), ("of object", lambda: kolo.empty(2, object))]:
+    assert kolo.empty(np.int64(3)).shape == (3,) and kolo.empty([2, 3], "bool").shape == (2, 3)
+    for wrong, call in [("a length is -1", lambda: kolo.empty((2, -1))), ("of object", lambda: kolo.empty(2, object)),
+                        ("too large", lambda: kolo.empty((1 << 40, 1 << 40))), ("too large", lambda: kolo.empty(1 << 61))]:
         try:
             call()
             raise AssertionError(f"nobody objected: {wrong}")
         except kolo.InvalidCall as error:
             assert wrong in str(error), error
+    try:
+        kolo.empty(1 << 50, "uint8")
+        raise AssertionError("no machine has as much")
+    except kolo.Error as error:
+        assert str(1 << 50) in str(error), error
     # A forked process has the array, and its end takes nothing from this one.
     child = os.fork()
     if child == 0:

@@ -4,12 +4,14 @@ import ctypes
 import math
 import re
 
-from ._errors import InvalidCall
+from ._errors import InvalidCall, whole
 from ._native import ELEMENTS, SharedMemory, from_dlpack
 
 CODES = {name: code for code, (name, _) in enumerate(ELEMENTS)}
 SIZES = [size for _, size in ELEMENTS]
 BYTE = CODES["byte"]
+# Number of bytes that memory may have.
+_LONGEST = (1 << 63) - 1
 
 _KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex"}
 _FORMATS = {"?": "bool", "e": "float16", "f": "float32", "d": "float64"}
@@ -113,9 +115,10 @@ def empty(shape, dtype="float32"):
     collectives on it, or on parts of it, copy less. It may outlive groups. A forked process shares it, too."""
     import numpy
 
-    kind, shape = numpy.dtype(dtype), (shape,) if isinstance(shape, int) else tuple(shape)
+    kind, lengths = numpy.dtype(dtype), shape if isinstance(shape, (tuple, list)) else [shape]
     if kind.hasobject:
         _refuse("empty", f"an array of {kind}, whose elements are not in the array's memory")
-    if any(not isinstance(length, int) or length < 0 for length in shape):
-        _refuse("empty", f"the shape is {shape}; its lengths must be whole numbers from 0")
+    shape = [whole("empty", "a length", length, 0, _LONGEST) for length in lengths]
+    if math.prod(shape) * kind.itemsize > _LONGEST:
+        _refuse("empty", f"an array of {shape} elements of {kind} is too large")
     return numpy.asarray(SharedMemory(math.prod(shape) * kind.itemsize)).view(kind).reshape(shape)

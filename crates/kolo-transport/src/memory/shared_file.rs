@@ -91,8 +91,10 @@ impl SharedFile {
 
     /// Extends the file to `start + len` bytes, which must not shrink it, and maps the last `len` of them.
     pub(crate) fn grow(&self, start: u64, len: usize) -> Result<Mapping, Error> {
-        let mapped = rustix::fs::ftruncate(&self.0, start.saturating_add(len as u64))
-            .and_then(|()| Mapping::of(&self.0, start, len));
+        // Pages can be mapped before the file has them. A file that has grown cannot shrink again.
+        let mapped = Mapping::of(&self.0, start, len).and_then(|pages| {
+            rustix::fs::ftruncate(&self.0, start.saturating_add(len as u64)).map(|()| pages)
+        });
         let what = || format!("cannot allocate {len} bytes of shared memory");
         mapped.map_err(|cause| Error::io(what(), cause.into()))
     }

@@ -204,6 +204,7 @@ mod tests {
 
         let address = shared.start();
         drop(shared);
+        assert!(SharedMemory::new(1 << 50).is_err(), "no machine has as much");
         let again = SharedMemory::new(4 * LEN).unwrap();
         assert_eq!(again.start(), address);
     }
