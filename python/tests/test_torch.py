@@ -1,5 +1,6 @@
 """kolo.torch: torch.distributed over Kolo, each result beside a number worked out here. Skips without torch."""
 
+import datetime
 import os
 import signal
 import time
@@ -126,6 +127,20 @@ def groups_and_messages():
     except dist.DistBackendError as error:
         assert "rank 2 did not arrive" in str(error), error
     kolo_torch().monitored_barrier(timeout=30)
+    if rank == 0:
+        try:
+            kolo_torch().monitored_barrier(timeout=datetime.timedelta(0))
+            raise AssertionError("nobody else has come")
+        except dist.DistBackendError as error:
+            assert "Timed out after 0 s: rank 1 did not arrive" in str(error), error
+        dist.barrier()
+    else:
+        dist.barrier()
+        try:
+            kolo_torch().monitored_barrier(timeout=30)
+            raise AssertionError("rank 0 has given up")
+        except dist.DistBackendError as error:
+            assert "rank 1 did not arrive" in str(error), error
     sparse = torch.sparse_coo_tensor([[0, rank]], [1.0, 2.0], (size,))
     dist.all_reduce(sparse)
     assert sparse.to_dense().tolist() == [size + 2.0] + [2.0] * (size - 1), sparse

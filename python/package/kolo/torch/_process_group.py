@@ -5,6 +5,7 @@ that waits runs on its own thread. Others run one after another on the group's t
 futures only. Groups form by the store that torch gives to their members.
 """
 
+import datetime
 import functools
 import os
 import secrets
@@ -462,9 +463,13 @@ class ProcessGroup(dist.ProcessGroup):
 
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
         """See `kolo.torch.monitored_barrier`."""
+        if isinstance(timeout, datetime.timedelta):
+            timeout = timeout.total_seconds()
+        # No time at all is a limit, too; torch's own default is below 0.
+        limit = self._timeout if timeout is None or timeout < 0 else timeout
         self._barriers += 1
         try:
-            barrier(self._native, self._barriers, seconds(timeout) or self._timeout, wait_all_ranks)
+            barrier(self._native, self._barriers, limit, wait_all_ranks)
         except Error as error:
             raise backend_error(error) from None
 
