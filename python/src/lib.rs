@@ -13,6 +13,7 @@ mod group;
 mod queue;
 mod reduce;
 mod region;
+mod shared_memory;
 mod waiting;
 
 use pyo3::prelude::*;
@@ -23,6 +24,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<group::StoreServer>()?;
     module.add_class::<group::Message>()?;
     module.add_class::<queue::Handle>()?;
+    module.add_class::<shared_memory::SharedMemory>()?;
     module.add_function(wrap_pyfunction!(dlpack::from_dlpack, module)?)?;
     module.add_function(wrap_pyfunction!(waiting::end_callbacks, module)?)?;
     module.add_function(wrap_pyfunction!(queue::settle, module)?)?;

@@ -120,8 +120,13 @@ impl Reduce<'_> {
                     unsafe { output.write::<T>() }.copy_from_slice(&result);
                 }
             }
+            Part::Own if !input.overlaps::<T>(output) => {
+                // SAFETY: as above.
+                let (input, output) = unsafe { (input.read::<T>(), output.write::<T>()) };
+                group.reduce_scatter_directly(input, output, op, mode)?;
+            }
             Part::Own => {
-                // SAFETY: as above; the slice ends before the output, which may overlap it, is written.
+                // SAFETY: as above; the slice ends before the output, which overlaps it, is written.
                 let buffer = group.copied(unsafe { input.read::<T>() })?;
                 let collective = Collective::ReduceScatter(op, Chunks::Equal);
                 let result = group.run_directly(&collective, buffer, mode)?;

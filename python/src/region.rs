@@ -28,6 +28,12 @@ impl Region {
         Region { len: self.len * factor, ..self }
     }
 
+    /// Returns true if elements of this type share memory with those of another array.
+    pub fn overlaps<T>(self, other: Region) -> bool {
+        let end = |region: Region| region.address + region.len * size_of::<T>();
+        self.address < end(other) && other.address < end(self)
+    }
+
     /// Returns the elements.
     ///
     /// # Safety
@@ -61,10 +67,10 @@ impl Region {
     ///
     /// The array has this type, and more than `index` parts of this length.
     pub unsafe fn copy_to_part<T: Copy>(self, array: Region, index: usize) {
-        let (from, to) = (self.address as *const T, array.address as *mut T);
-        if self.len > 0 {
+        let (from, to) = (self.address, array.address + index * self.len * size_of::<T>());
+        if self.len > 0 && from != to {
             // SAFETY: the caller's promise.
-            unsafe { std::ptr::copy(from, to.add(index * self.len), self.len) }
+            unsafe { std::ptr::copy(from as *const T, to as *mut T, self.len) }
         }
     }
 }

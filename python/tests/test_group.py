@@ -49,6 +49,15 @@ def equal(got, expected, what):
         np.testing.assert_array_equal(got, expected, err_msg=what)
 
 
+def placed(array, dice):
+    """The array, or a copy of it in the middle of memory that Kolo shares; ranks may choose differently."""
+    if dice.random() < 0.5:
+        return array
+    shared = kolo.empty(array.size + 5, array.dtype)[3 : array.size + 3]
+    shared[:] = array
+    return shared
+
+
 def one_operation(group, step, members):
     """A random operation of a group, the same on all of its ranks, and its comparison with numpy."""
     dice, size, rank = random.Random(step * 1000 + len(members)), group.size, group.rank
@@ -58,7 +67,8 @@ def one_operation(group, step, members):
     whole = length * size if name in ("reduce_scatter", "scatter", "all_to_all") else length
     parts = [data_of(member, step, whole, kind) for member in members]
     own, what = parts[rank].copy(), f"step {step}: {name} {op} of {length} {kind} on {members}"
-    one, all_ = np.zeros(length, kind), np.zeros(length * size, kind)
+    own_dice = random.Random(step * 100 + rank)
+    own, one, all_ = (placed(array, own_dice) for array in (own, np.zeros(length, kind), np.zeros(length * size, kind)))
     mine = slice(rank * length, (rank + 1) * length)
     if name == "all_reduce":
         equal(group.all_reduce(own, op), combined(parts, op), what)
@@ -66,6 +76,7 @@ def one_operation(group, step, members):
         equal(group.reduce(own, op, root), combined(parts, op) if rank == root else parts[rank], what)
     elif name == "reduce_scatter":
         equal(group.reduce_scatter(own, one, op), combined(parts, op)[mine], what)
+        equal(own, parts[rank], what)
     elif name == "all_gather":
         equal(group.all_gather(own, all_), np.concatenate(parts), what)
     elif name == "broadcast":
@@ -119,6 +130,80 @@ def all_types_and_reductions():
         # A sum of 16-bit floats is rounded once: 2048 + 1 + 1 is 2050, though 2048 + 1 is 2048.
         half = np.array([2048 if group.rank == 0 else 1], "float16")
         assert group.all_reduce(half)[0] == np.float16(2047 + group.size), half
+
+
+def shared_memory():
+    group = kolo.Group()
+    n, rank = group.size, group.rank
+    for length in (0, 1, 1000, 300_001):
+        parts = [np.random.default_rng(member).standard_normal((length, n)).astype("float32") for member in range(n)]
+        own, one, all_ = kolo.empty((length, n)), kolo.empty(length), kolo.empty(length * n)
+        for _ in range(2):
+            own[:] = parts[rank]
+            total = functools.reduce(np.add, parts).reshape(-1)
+            mine = slice(rank * length, (rank + 1) * length)
+            np.testing.assert_allclose(group.reduce_scatter(own, one), total[mine], rtol=1e-5, atol=1e-5)
+            np.testing.assert_array_equal(own, parts[rank])
+            # The input may be the output's own part, or the output a part of the input.
+            all_[mine] = one
+            np.testing.assert_allclose(group.all_gather(all_[mine], all_), total, rtol=1e-5, atol=1e-5)
+            flat = own.reshape(-1)
+            for start in (0, rank * length, (n - 1) * length):
+                own[:] = parts[rank]
+                group.reduce_scatter(flat, flat[start : start + length], "max")
+                np.testing.assert_array_equal(flat[start : start + length], functools.reduce(np.maximum, parts).reshape(-1)[mine])
+                group.barrier()
+    assert kolo.empty(np.int64(3)).shape == (3,) and kolo.empty([2, 3], "bool").shape == (2, 3)
+    for wrong, call in [("a length is -1", lambda: kolo.empty((2, -1))), ("of object", lambda: kolo.empty(2, object)),
+                        ("too large", lambda: kolo.empty((1 << 40, 1 << 40))), ("too large", lambda: kolo.empty(1 << 61))]:
+        try:
+            call()
+            raise AssertionError(f"nobody objected: {wrong}")
+        except kolo.InvalidCall as error:
+            assert wrong in str(error), error
+    try:
+        kolo.empty(1 << 50, "uint8")
+        raise AssertionError("no machine has as much")
+    except kolo.Error as error:
+        assert str(1 << 50) in str(error), error
+    # A forked process has the array, and its end takes nothing from this one.
+    child = os.fork()
+    if child == 0:
+        assert kolo.empty(3).shape == (3,)
+        all_[0] = 7
+        del own, one, all_
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert all_[0] == 7
+    # The array outlives its group; the next group has the same memory.
+    group.all_reduce(kolo.empty(1))
+    group.split(0).close()
+    again = group.split(0)
+    all_[:] = rank
+    assert (again.all_reduce(all_) == sum(range(n))).all()
+    group.close()
+    all_[:] = 5
+    assert (all_ == 5).all()
+
+
+def a_failure_leaves_shared_memory():
+    """Rank 2 dies in a collective. The others write to their arrays at once, and one of them then reads the others'."""
+    group = kolo.Group()
+    data = kolo.empty(1_000_000)
+    data[:] = 1
+    group.all_reduce(data)
+    if group.rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        while True:
+            data[:] = 1
+            group.all_reduce(data)
+            # A rank that was late has the right sum, or an error.
+            assert (data == group.size).all(), data
+    except kolo.Error as error:
+        assert error.culprit == 2, error
+    data[:] = 9
+    assert (data == 9).all()
 
 
 def other_memory():
@@ -322,6 +407,12 @@ class GroupTest(unittest.TestCase):
     def test_all_types_and_reductions(self):
         run(self, 2, all_types_and_reductions)
         run(self, 3, all_types_and_reductions, KOLO_TRANSPORT="tcp")
+
+    def test_shared_memory(self):
+        run(self, 3, shared_memory)
+        run(self, 2, shared_memory, KOLO_TRANSPORT="tcp")
+        run(self, 1, shared_memory)
+        run(self, 3, a_failure_leaves_shared_memory, fails=[2])
 
     def test_other_memory(self):
         run(self, 3, other_memory)

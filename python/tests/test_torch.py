@@ -1,5 +1,6 @@
 """kolo.torch: torch.distributed over Kolo, each result beside a number worked out here. Skips without torch."""
 
+import datetime
 import os
 import signal
 import time
@@ -15,14 +16,16 @@ def collectives():
     kinds = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32, torch.int64,
              torch.uint8, torch.bool, torch.complex64, torch.complex128]
     for kind in kinds:
-        for strided in (False, True):
+        for memory in ("plain", "strided", "shared"):
             def tensor(number, shape=(2, 3)):
                 made = torch.full(shape, number).to(kind)
-                return made.t().contiguous().t() if strided and len(shape) == 2 else made
+                if memory == "shared":
+                    return kolo_torch().empty(shape, dtype=kind).copy_(made)
+                return made.t().contiguous().t() if memory == "strided" and len(shape) == 2 else made
 
             def same(got, number):
                 expected = torch.full(got.shape, number).to(kind)
-                assert torch.equal(got, expected), (kind, strided, got, expected)
+                assert torch.equal(got, expected), (kind, memory, got, expected)
 
             total = sum(r + 1 for r in ranks)
             data = tensor(rank + 1)
@@ -124,6 +127,20 @@ def groups_and_messages():
     except dist.DistBackendError as error:
         assert "rank 2 did not arrive" in str(error), error
     kolo_torch().monitored_barrier(timeout=30)
+    if rank == 0:
+        try:
+            kolo_torch().monitored_barrier(timeout=datetime.timedelta(0))
+            raise AssertionError("nobody else has come")
+        except dist.DistBackendError as error:
+            assert "Timed out after 0 s: rank 1 did not arrive" in str(error), error
+        dist.barrier()
+    else:
+        dist.barrier()
+        try:
+            kolo_torch().monitored_barrier(timeout=30)
+            raise AssertionError("rank 0 has given up")
+        except dist.DistBackendError as error:
+            assert "rank 1 did not arrive" in str(error), error
     sparse = torch.sparse_coo_tensor([[0, rank]], [1.0, 2.0], (size,))
     dist.all_reduce(sparse)
     assert sparse.to_dense().tolist() == [size + 2.0] + [2.0] * (size - 1), sparse
@@ -160,6 +177,9 @@ def trains_in_parts():
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5))
     model.load_state_dict(alone.state_dict())
     mesh = dist.init_device_mesh("cpu", (size,))
+    group = mesh.get_group()
+    allocate, allocated = group.allocate_tensor, []
+    group.allocate_tensor = lambda *size, **kind: allocated.append(allocate(*size, **kind)) or allocated[-1]
     for module in (model[0], model[2], model):
         fully_shard(module, mesh=mesh)
         module.set_allocate_memory_from_process_group_for_comm(True)
@@ -172,6 +192,8 @@ def trains_in_parts():
             optimizer.step()
     for ours, theirs in zip(model.parameters(), alone.parameters()):
         torch.testing.assert_close(ours.full_tensor(), theirs)
+    # A part of each gathered parameter, and of each gradient, was in memory that the other ranks read.
+    assert len(allocated) >= 3 * 3 * 2 and kolo_torch().empty(2, 3).shape == (2, 3), len(allocated)
     dist.destroy_process_group()
 
 

@@ -76,10 +76,15 @@ pub trait Backend: Send {
         Distance::Host
     }
 
-    /// True if the backend runs on a slice as on a buffer: peers never read the slice in place, and
-    /// nothing reads it after [`Backend::run`] returns, even with an error.
-    fn runs_on_slices(&self) -> bool {
-        false
+    /// True if the backend runs the collective on memory that is no buffer's: a slice, or an input and an
+    /// output ([`Memory::result`]). Nothing reads it after [`Backend::run`] returns; after an error peers may
+    /// still read shared memory ([`Memory::leave_to_peers`]).
+    ///
+    /// # Errors
+    ///
+    /// The call is invalid.
+    fn runs_on(&mut self, _collective: &Collective, _memory: &Memory<'_>) -> Result<bool, Error> {
+        Ok(false)
     }
 
     /// True if all ranks can read each other's buffers in place, and no algorithm is forced instead.

@@ -257,8 +257,10 @@ impl Backend for Engine {
         self.routes.reach()
     }
 
-    fn runs_on_slices(&self) -> bool {
-        true
+    fn runs_on(&mut self, collective: &Collective, memory: &Memory<'_>) -> Result<bool, Error> {
+        let Some((_, range)) = memory.result() else { return Ok(true) };
+        let index = self.find(collective, memory)?;
+        Ok(self.recent[index].plan.schedule.writes_only(range))
     }
 
     fn opens_windows(&mut self) -> bool {

@@ -45,6 +45,18 @@ fn run_typed<T: Element>(
         assert!(range.start + range.len <= memory.elements, "a schedule stays inside its buffer");
         range.start
     };
+    // Address of a range that a step writes: in the buffer, or in the memory that takes the result.
+    let destination = |range: Range| {
+        let inside = inside(range);
+        let Some((result, taken)) = memory.result() else {
+            // SAFETY: inside the buffer.
+            return unsafe { start.add(inside) };
+        };
+        let end = taken.start + taken.len;
+        assert!(taken.start <= inside && inside + range.len <= end, "a schedule writes its result only");
+        // SAFETY: inside the memory that takes the range, as just checked.
+        unsafe { result.as_ptr().cast::<T>().add(inside - taken.start) }
+    };
     let (mut few, mut many) = ([std::ptr::null::<T>(); FEW], Vec::new());
     // The last range sent, as long as nothing has been written since.
     let mut sent: Option<(Range, u64)> = None;
@@ -63,16 +75,13 @@ fn run_typed<T: Element>(
             }
             Step::Receive { from, range } => {
                 let bytes = range.len * size_of::<T>();
-                // SAFETY: inside the buffer, which `memory` holds exclusively.
-                unsafe {
-                    let into = start.add(inside(*range)).cast();
-                    routes.receive_into(*from, into, bytes, wait)?;
-                }
+                // SAFETY: `memory` holds the destination exclusively.
+                unsafe { routes.receive_into(*from, destination(*range).cast(), bytes, wait)? };
             }
             Step::Copy { from, range } => {
                 inside(Range { start: *from, len: range.len });
                 // SAFETY: both ranges are inside the buffer; a copy to itself is allowed.
-                unsafe { std::ptr::copy(start.add(*from), start.add(inside(*range)), range.len) };
+                unsafe { std::ptr::copy(start.add(*from), destination(*range), range.len) };
             }
             Step::Reduce { range, sources, program, complete } => {
                 let addresses = match few.get_mut(..sources.len()) {
@@ -98,10 +107,7 @@ fn run_typed<T: Element>(
                 let divide_by = (*complete && op == Op::Average).then_some(world);
                 // SAFETY: every address holds `range.len` elements. Messages stay readable until
                 // released, and only this rank writes its buffer.
-                unsafe {
-                    let into = start.add(inside(*range));
-                    kernel::fold(into, addresses, range.len, program, op, divide_by);
-                }
+                unsafe { kernel::fold(destination(*range), addresses, range.len, program, op, divide_by) };
                 for source in sources.iter() {
                     if let Source::From(rank) = source {
                         routes.release(*rank);

@@ -38,6 +38,6 @@ pub use kolo_rendezvous::{BackendError, Error, Interface, InvalidCall, Liveness,
 pub use kolo_schedule::opaque_debug;
 pub use kolo_schedule::{self as schedule, DType, Op, Rank, ReadBlock, Readers, Topology, tree};
 pub use kolo_transport::{
-    Buffer, Congestion, Distance, Element, Number, SHM, TCP, THREADS, TRANSPORTS, TransportKind, bf16,
-    copy_nontemporal, f16, interruptible, with_type,
+    Buffer, Congestion, Distance, Element, Number, SHM, SharedMemory, TCP, THREADS, TRANSPORTS,
+    TransportKind, bf16, copy_nontemporal, f16, interruptible, with_type,
 };

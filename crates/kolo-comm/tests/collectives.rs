@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kolo_comm::hash::splitmix64;
-use kolo_comm::schedule::{ALGORITHMS, Message, Range};
+use kolo_comm::schedule::{ALGORITHMS, Chunks, Message, Range};
 use kolo_comm::tree::{Contributions, Node};
-use kolo_comm::{Collective, Error, Group, Op, Options, Rank, Token};
+use kolo_comm::{Collective, Error, Group, Op, Options, Rank, SharedMemory, Token};
 use kolo_testing::operations::{tree_sum, uneven};
 use kolo_testing::{ALL, Over, spawn};
 
@@ -50,6 +50,43 @@ fn many_tensors_at_once() {
             for (tensor, sums) in tensors.iter().enumerate() {
                 let expected = |i| 6.0 * value(0, tensor, i);
                 assert!(sums.iter().enumerate().all(|(i, sum)| *sum == expected(i)), "tensor {tensor}");
+            }
+        });
+    }
+}
+
+/// Slices of shared memory give what others give, on any ranks, and a reduce-scatter leaves its input.
+#[test]
+fn shared_memory_gives_the_same_as_slices() {
+    for over in ALL {
+        spawn(over, 3, &Options::default(), |group| {
+            let (rank, mut memory) = (group.rank().0, SharedMemory::new(4 * 300_000).unwrap());
+            for len in [0, 1, 40, 5_000, 90_000] {
+                let plain: Vec<f32> = (0..3 * len).map(|i| uneven(rank, i)).collect();
+                let (mut sums, mut expected) = (vec![0.0; len], vec![0.0; len]);
+                let result = group.run(
+                    &Collective::ReduceScatter(Op::Average, Chunks::Equal),
+                    group.copied(&plain).unwrap(),
+                );
+                expected.copy_from_slice(&result.unwrap()[rank * len..][..len]);
+                // Only one rank has its input in shared memory.
+                let shared = &mut memory.elements::<f32>()[3..][..3 * len];
+                shared.copy_from_slice(&plain);
+                let input: &[f32] = if rank == 1 { shared } else { &plain };
+                group.reduce_scatter(input, &mut sums, Op::Average).unwrap();
+                assert_eq!(sums, expected, "{over:?}, {len} elements");
+                assert_eq!(input, plain);
+
+                let (mut whole, start) = (vec![0.0; 3 * len], rank * len);
+                group.all_gather(&sums, &mut whole).unwrap();
+                group.all_gather(&sums, shared).unwrap();
+                assert_eq!(shared, whole);
+                assert_eq!(whole[start..][..len], sums);
+                let mut sums = plain.clone();
+                group.all_reduce(&mut sums, Op::Sum).unwrap();
+                shared.copy_from_slice(&plain);
+                group.all_reduce(shared, Op::Sum).unwrap();
+                assert_eq!(shared, sums);
             }
         });
     }

@@ -4,9 +4,9 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use kolo_comm::{Error, Group, Op, Options, Rank, TransportKind, env};
+use kolo_comm::{Error, Group, Op, Options, Rank, SharedMemory, TransportKind, env};
 use kolo_testing::jobs::example;
-use kolo_testing::{ALL, free_port, spawn, try_spawn};
+use kolo_testing::{ALL, Over, free_port, spawn, try_spawn};
 
 fn patient(seconds: f64) -> Options {
     Options { timeout: Some(Duration::from_secs_f64(seconds)), ..Options::default() }
@@ -56,6 +56,28 @@ fn a_rank_that_gives_up_is_named_with_its_reason() {
         for error in errors.into_iter().filter_map(|result| result.unwrap_or_else(Some)) {
             assert_eq!(error.to_string(), "rank 1 gave up: no more disk", "{over:?}");
         }
+    }
+}
+
+/// A rank that has noticed a failure writes to shared memory that others may still read.
+#[test]
+fn shared_memory_stays_for_the_others_what_it_was_before_a_failure() {
+    for round in 0..20 {
+        spawn(Over::SHM, 3, &Options::default(), |group| {
+            let mut memory = SharedMemory::new(4 * 50_000 * (1 + round % 5)).unwrap();
+            for step in 0.. {
+                if group.rank() == Rank(1) && step == round % 7 {
+                    return group.abandon("it has had enough");
+                }
+                let data = memory.elements::<f32>();
+                data.fill(1.0);
+                let result = group.all_reduce(data, Op::Sum);
+                if result.is_err() {
+                    return data.fill(9.0);
+                }
+                assert!(data.iter().all(|x| *x == 3.0));
+            }
+        });
     }
 }
 

@@ -4,6 +4,10 @@
 //! It reads lines `LAYERS VOCABULARY BATCH TIME SECONDS` from standard input, and answers each with the
 //! median of the steps that fit into the time, in milliseconds.
 //!
+//! `gpt2_step --shard parameters` is one of several workers, with their parameters in parts, for
+//! `bench/peers/fsdp2.py`. Its lines end with a number of steps instead of seconds, and it answers with the
+//! median of their wall-clock times.
+//!
 //! `gpt2_step FOLDER BATCH TIME OUT` writes loss and gradients of the weights in a folder for transformers:
 //! `f32`, little-endian; the loss, then each parameter's gradient in the module's order, which it prints.
 
@@ -16,7 +20,7 @@ use kolo_burn::{Ddp, DropoutKey};
 use kolo_burn_train::TrainingContext;
 use kolo_comm::Group;
 use kolo_data::Batch;
-use kolo_ddp::{Config, optimizer};
+use kolo_ddp::{Config, Sharding, optimizer};
 use kolo_models::{Gpt2, Gpt2Config};
 use kolo_weights::WeightsFile;
 use rustix::time::{ClockId, clock_gettime};
@@ -33,9 +37,12 @@ const WIDTH: usize = 768;
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.as_slice() {
-        [] => answer_lines(),
+        [] => answer_lines(Sharding::Nothing),
+        [shard, parameters] if (&**shard, &**parameters) == ("--shard", "parameters") => {
+            answer_lines(Sharding::Parameters)
+        }
         [folder, batch, time, out] => write_gradients(Path::new(folder), batch.parse()?, time.parse()?, out),
-        _ => Err("arguments: none, or FOLDER BATCH TIME OUT".into()),
+        _ => Err("arguments: none, --shard parameters, or FOLDER BATCH TIME OUT".into()),
     }
 }
 
@@ -86,7 +93,7 @@ impl ModuleVisitor for ReadGradients<'_> {
     }
 }
 
-fn answer_lines() -> Result<(), Failure> {
+fn answer_lines(sharding: Sharding) -> Result<(), Failure> {
     let mut trainee: Option<Trainee> = None;
     for line in std::io::stdin().lines() {
         let line = line?;
@@ -94,15 +101,19 @@ fn answer_lines() -> Result<(), Failure> {
         let &[ref shape @ .., seconds] = &words?[..] else { return Err("an empty line".into()) };
         let shape: Vec<usize> = shape.iter().map(|number| *number as usize).collect();
         let &[layers, vocabulary, batch, time] = &shape[..] else {
-            return Err(format!("{line:?}: a line is LAYERS VOCABULARY BATCH TIME SECONDS").into());
+            return Err(format!("{line:?}: a line is LAYERS VOCABULARY BATCH TIME SECONDS-OR-STEPS").into());
         };
         if trainee.as_ref().is_none_or(|trainee| trainee.shape != shape) {
             drop(trainee.take());
             let batch = windows(vocabulary, batch, time);
-            trainee = Some(Trainee::new(shape, layers, vocabulary, batch)?);
+            trainee = Some(Trainee::new(shape, layers, vocabulary, batch, sharding)?);
         }
         if let Some(trainee) = &mut trainee {
-            println!("{}", trainee.median(Duration::from_secs_f64(seconds))?);
+            let median = match sharding {
+                Sharding::Nothing => trainee.median(Duration::from_secs_f64(seconds))?,
+                _ => trainee.median_of(seconds as usize)?,
+            };
+            println!("{median}");
         }
     }
     Ok(())
@@ -117,7 +128,13 @@ struct Trainee {
 
 impl Trainee {
     /// Makes the model, and takes two steps that warm up.
-    fn new(shape: Vec<usize>, layers: usize, vocabulary: usize, batch: Batch) -> Result<Self, Failure> {
+    fn new(
+        shape: Vec<usize>,
+        layers: usize,
+        vocabulary: usize,
+        batch: Batch,
+        sharding: Sharding,
+    ) -> Result<Self, Failure> {
         let device = Device::flex().autodiff();
         let config = Gpt2Config {
             layers,
@@ -129,7 +146,9 @@ impl Trainee {
         };
         let settings = [("weight_decay".into(), 0.1.into())].into_iter().collect();
         let adamw = optimizer::named("adamw", &settings)?;
-        let ddp = Ddp::new(Group::alone(), config.init(0, &device), &Config::default(), adamw)?;
+        let group = if sharding == Sharding::Nothing { Group::alone() } else { Group::from_env()? };
+        let settings = Config { sharding, ..Config::default() };
+        let ddp = Ddp::new(group, config.init(0, &device), &settings, adamw)?;
         let mut trainee = Trainee { shape, ddp, device, batch };
         for _ in 0..2 {
             trainee.step()?;
@@ -153,9 +172,24 @@ impl Trainee {
         while Instant::now() < end {
             times.push(self.step()?);
         }
-        times.sort_by(f64::total_cmp);
-        Ok(times[times.len() / 2])
+        Ok(middle(times))
     }
+
+    /// Returns the median of so many steps by the clock, which all workers take together, in milliseconds.
+    fn median_of(&mut self, steps: usize) -> Result<f64, Failure> {
+        let mut times = Vec::new();
+        for _ in 0..steps.max(1) {
+            let start = Instant::now();
+            self.step()?;
+            times.push(1e3 * start.elapsed().as_secs_f64());
+        }
+        Ok(middle(times))
+    }
+}
+
+fn middle(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
 }
 
 /// Returns the processor time of all threads.

@@ -97,6 +97,62 @@ pub struct Schedule {
     pub steps: Vec<Step>,
 }
 
+impl Schedule {
+    /// Returns true if the steps write every element of `range` exactly once, nothing else, and read none
+    /// of them after that. They may then write the range to other memory, and leave the buffer as it is.
+    pub fn writes_only(&self, range: Range) -> bool {
+        let mut written = range.start;
+        let in_order = self.steps.iter().all(|step| match step {
+            Step::Reduce { range: next, sources, .. } => {
+                let follows = next.start == written;
+                written = next.end();
+                follows && sources.iter().all(|source| matches!(source, Source::Own(0) | Source::From(_)))
+            }
+            Step::Send { range: sent, .. } => sent.end() <= range.start || range.end() <= sent.start,
+            Step::Receive { .. } | Step::Copy { .. } => false,
+        });
+        in_order && written == range.end()
+    }
+}
+
 /// Number of untaken messages that a transport holds between two ranks before a `Send` waits. No schedule
 /// may depend on more.
 pub const MAX_UNTAKEN: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::Contributions;
+    use crate::{ALGORITHMS, Chunks, Operation, Problem, Topology};
+
+    /// Returns the schedule of an algorithm for the last rank, on `len` elements.
+    fn schedule(name: &str, operation: &Operation, world: usize, len: usize) -> Schedule {
+        let algorithm = ALGORITHMS.iter().find(|algorithm| algorithm.name == name).unwrap();
+        let (contributions, topology) = (&Contributions::one_each(world), &Topology::single(world));
+        let rank = Rank(world - 1);
+        (algorithm.build)(&Problem { operation, rank, len, contributions, topology, segment: 4 }).unwrap()
+    }
+
+    #[test]
+    fn a_direct_reduce_scatter_leaves_its_input_as_it_is() {
+        let (scatter, reduce) = (Operation::ReduceScatter(Chunks::Equal), Operation::AllReduce);
+        for world in 1..=5 {
+            for each in [0, 1, 4, 11] {
+                let own = Range { start: (world - 1) * each, len: each };
+                let direct = schedule("direct", &scatter, world, world * each);
+                assert!(direct.writes_only(own), "{world} ranks, {each} elements");
+                if each > 1 {
+                    assert!(!direct.writes_only(Range { len: each - 1, ..own }), "it writes more");
+                    assert!(!direct.writes_only(Range { len: each + 1, ..own }), "it writes less");
+                }
+                if each > 0 && world > 2 {
+                    let ring = schedule("ring", &scatter, world, world * each);
+                    assert!(!ring.writes_only(own), "sums travel through the buffers");
+                }
+                if each > 0 && world > 1 {
+                    assert!(!schedule("direct", &reduce, world, world * each).writes_only(own));
+                }
+            }
+        }
+    }
+}

@@ -20,7 +20,7 @@ pub use element::{Element, Number};
 pub use fingerprint::{Call, CollectiveKind, Fingerprint};
 pub use memory::{
     Backing, Block, Buffer, HostFile, HostPages, Lending, Memory, PeerMemory, Place, Pool, Segment,
-    copy_nontemporal,
+    SharedMemory, copy_nontemporal,
 };
 pub use transport::{
     Congestion, Connecting, Connector, Distance, GroupContext, InPlace, OpenConnector, OpenedConnector,

@@ -6,8 +6,9 @@
     group.all_reduce(data)            # on every rank: the number of ranks
 """
 
+from ._arrays import empty
 from ._errors import Error, InvalidCall, Timeout
 from ._group import Group
 
-__all__ = ["Error", "Group", "InvalidCall", "Timeout"]
+__all__ = ["Error", "Group", "InvalidCall", "Timeout", "empty"]
 __version__ = "0.1.0"

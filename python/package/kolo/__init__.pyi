@@ -25,6 +25,8 @@ Array = Union[_Interface, _DLPack, bytearray, memoryview, Any]
 Op = Literal["sum", "mean", "max", "min", "product", "band", "bor", "bxor"]
 A = TypeVar("A")
 
+def empty(shape: Union[int, Sequence[int]], dtype: Any = "float32") -> Any: ...
+
 class Group:
     def __init__(self, rank: Optional[int] = None, size: Optional[int] = None, address: Optional[str] = None, *,
                  token: Optional[str] = None, timeout: Optional[float] = None) -> None: ...

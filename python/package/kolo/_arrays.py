@@ -1,14 +1,17 @@
 """Address, length and type of an array, of whatever library."""
 
 import ctypes
+import math
 import re
 
-from ._errors import InvalidCall
-from ._native import ELEMENTS, from_dlpack
+from ._errors import InvalidCall, whole
+from ._native import ELEMENTS, SharedMemory, from_dlpack
 
 CODES = {name: code for code, (name, _) in enumerate(ELEMENTS)}
 SIZES = [size for _, size in ELEMENTS]
 BYTE = CODES["byte"]
+# Number of bytes that memory may have.
+_LONGEST = (1 << 63) - 1
 
 _KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex"}
 _FORMATS = {"?": "bool", "e": "float16", "f": "float32", "d": "float64"}
@@ -105,3 +108,17 @@ def _of_buffer(array, place, writable):
         view = memoryview(bytearray(view)).cast("B")
     memory = (ctypes.c_char * view.nbytes).from_buffer(view)
     return Array(ctypes.addressof(memory), view.nbytes // memoryview(array).itemsize, name, memory)
+
+
+def empty(shape, dtype="float32"):
+    """Returns a numpy array of any values in memory that Kolo shares: other ranks on this host read it in place, so
+    collectives on it, or on parts of it, copy less. It may outlive groups. A forked process shares it, too."""
+    import numpy
+
+    kind, lengths = numpy.dtype(dtype), shape if isinstance(shape, (tuple, list)) else [shape]
+    if kind.hasobject:
+        _refuse("empty", f"an array of {kind}, whose elements are not in the array's memory")
+    shape = [whole("empty", "a length", length, 0, _LONGEST) for length in lengths]
+    if math.prod(shape) * kind.itemsize > _LONGEST:
+        _refuse("empty", f"an array of {shape} elements of {kind} is too large")
+    return numpy.asarray(SharedMemory(math.prod(shape) * kind.itemsize)).view(kind).reshape(shape)

@@ -1,12 +1,13 @@
 //! Groups: ranks that act together. A group is formed ([`forming`]) and measures its network
 //! ([`measure`], and [`link_rates`] if links may differ). It runs collectives on buffers (here), on
-//! slices ([`operations`], [`coalesced`]), on any value that serde can write ([`values`]), or several as
-//! one ([`stages`]). Deferred sums are added when they are read ([`deferred`]).
-//! [`messages`] travel beside the collectives. [`shared`] runs them one by one, and latches the first
-//! failure.
+//! slices ([`operations`], [`coalesced`]), on the caller's own thread ([`directly`]), on any value that
+//! serde can write ([`values`]), or several as one ([`stages`]). Deferred sums are added when they are read
+//! ([`deferred`]). [`messages`] travel beside the collectives. [`shared`] runs them one by one, and latches
+//! the first failure.
 
 mod coalesced;
 mod deferred;
+mod directly;
 mod forming;
 mod link_rates;
 mod measure;
@@ -224,33 +225,6 @@ impl Group {
             return self.run_directly_on_slice(collective, data, WaitMode::Blocking);
         }
         data.copy_from_slice(&self.run(collective, self.copied(data)?)?);
-        Ok(())
-    }
-
-    /// Runs a collective as [`Group::run`] does, but always on the calling thread: for callers that have a
-    /// communication thread of their own, and bring all collectives into one order. Fails as [`Group::run`]
-    /// does.
-    pub fn run_directly<T: Element>(
-        &self,
-        collective: &Collective,
-        buffer: Buffer<T>,
-        mode: WaitMode,
-    ) -> Result<Buffer<T>, Error> {
-        self.admit(&buffer)?;
-        self.shared.run(collective, buffer, mode)
-    }
-
-    /// Runs a collective on a slice as [`Group::run_directly`] does on a buffer. Fails as [`Group::run`]
-    /// does.
-    pub fn run_directly_on_slice<T: Element>(
-        &self,
-        collective: &Collective,
-        data: &mut [T],
-        mode: WaitMode,
-    ) -> Result<(), Error> {
-        if !self.shared.run_on_slice(collective, data, mode)? {
-            data.copy_from_slice(&self.run_directly(collective, self.copied(data)?, mode)?);
-        }
         Ok(())
     }
 

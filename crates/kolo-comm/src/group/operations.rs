@@ -1,9 +1,11 @@
 //! A group's operations on slices, and its implementation of [`Collectives`] over host memory.
 //!
 //! Peers cannot read a slice in place, so these operations copy its data for them. To avoid the copy,
-//! allocate a [`Buffer`] and call [`Group::run`] or [`Group::start`].
+//! allocate a [`Buffer`] and call [`Group::run`] or [`Group::start`], or pass slices of
+//! [`SharedMemory`](kolo_transport::SharedMemory).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::collective::Collective;
 use crate::collectives::Collectives;
@@ -11,7 +13,7 @@ use crate::group::Group;
 use crate::pending::Pending;
 use kolo_rendezvous::{Error, InvalidCall};
 use kolo_schedule::{Chunks, Message, Op, Range, Rank};
-use kolo_transport::{Buffer, Element};
+use kolo_transport::{Buffer, Element, WaitMode};
 
 /// Operations on slices, with the errors of [`Group::run`]; a wrong length is an [`InvalidCall`].
 impl Group {
@@ -47,6 +49,9 @@ impl Group {
     ///
     /// The lengths do not fit; otherwise the errors of [`Group::run`].
     pub fn reduce_scatter<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<(), Error> {
+        if self.shared.queued.load(Ordering::Acquire) == 0 {
+            return self.reduce_scatter_directly(input, output, op, WaitMode::Blocking);
+        }
         self.fits("reduce_scatter", input.len(), self.world_size(), output.len())?;
         let result = Collectives::reduce_scatter(self, self.copied(input)?, op)?;
         output.copy_from_slice(&result[self.rank().0 * output.len()..][..output.len()]);
@@ -199,7 +204,13 @@ impl Group {
         Collectives::barrier(self)
     }
 
-    fn fits(&self, operation: &str, long: usize, world: usize, short: usize) -> Result<(), InvalidCall> {
+    pub(super) fn fits(
+        &self,
+        operation: &str,
+        long: usize,
+        world: usize,
+        short: usize,
+    ) -> Result<(), InvalidCall> {
         let operation = || operation.to_string();
         match world {
             _ if Some(long) == short.checked_mul(world) => Ok(()),

@@ -68,23 +68,31 @@ impl Shared {
         }
     }
 
-    /// Runs a collective on a slice as [`Shared::run`] does; false if the backend does not run on slices.
-    pub(super) fn run_on_slice<T: Element>(
+    /// Runs a collective on memory that is no buffer's, as [`Shared::run`] does; false if the backend does not
+    /// run on it.
+    pub(super) fn run_on(
         &self,
         collective: &Collective,
-        data: &mut [T],
+        memory: Memory<'_>,
         mode: WaitMode,
     ) -> Result<bool, Error> {
         if let Some(error) = self.liveness.failure() {
             return Err(error);
         }
+        // A thread would read this very memory after a failure.
+        let memory = if self.is_of_processes() { memory } else { memory.into_slice() };
         let mut backend = self.backend.lock();
-        if !backend.runs_on_slices() {
-            return Ok(false);
-        }
-        let result = backend.run(collective, &Memory::of_slice(data), mode);
+        let result = match backend.runs_on(collective, &memory) {
+            Ok(true) => backend.run(collective, &memory, mode).map(|()| true),
+            other => other,
+        };
         drop(backend);
-        result.map(|()| true).map_err(|error| self.failed(error))
+        result.map_err(|error| {
+            if !error.is_refusal() {
+                memory.leave_to_peers();
+            }
+            self.failed(error)
+        })
     }
 
     fn is_of_processes(&self) -> bool {

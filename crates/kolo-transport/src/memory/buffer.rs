@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use super::pool::{Block, Pool};
 use super::segment::Segment;
+use super::shared_memory::{self, BlockInUse};
 use crate::element::Element;
 use kolo_rendezvous::{Error, InvalidCall};
-use kolo_schedule::DType;
+use kolo_schedule::{DType, Range};
 
 /// Elements in memory that came from a group's [`Pool`].
 ///
@@ -26,8 +27,9 @@ pub struct Buffer<T> {
 /// Exclusively held memory of a buffer or slice, without its element type, as a backend sees it.
 pub struct Memory<'a> {
     start: NonNull<u8>,
-    /// The block that the memory begins; `None` for a slice, which peers cannot read in place.
-    block: Option<&'a Block>,
+    home: Home<'a>,
+    /// Memory that takes what is written to a range of the elements; `None` if this memory takes it.
+    result: Option<(NonNull<u8>, Range)>,
     /// Type of the elements.
     pub dtype: DType,
     /// Number of elements.
@@ -37,12 +39,58 @@ pub struct Memory<'a> {
 
 kolo_schedule::opaque_debug!(Memory<'_> { elements });
 
+/// Pages that hold a [`Memory`].
+enum Home<'a> {
+    /// Peers cannot read it in place.
+    Slice,
+    /// The memory begins a buffer's block.
+    Buffer(&'a Block),
+    /// The memory lies in a block of [`SharedMemory`](super::SharedMemory), from an offset on.
+    Shared(BlockInUse, usize),
+}
+
 impl<'a> Memory<'a> {
-    /// Creates the memory of a slice, which peers cannot read in place.
+    /// Creates the memory of a slice. Peers read it in place only if it is
+    /// [`SharedMemory`](super::SharedMemory).
     #[inline]
     pub fn of_slice<T: Element>(data: &'a mut [T]) -> Self {
-        let (start, elements) = (NonNull::from(&mut *data).cast(), data.len());
-        Memory { start, block: None, dtype: T::DTYPE, elements, exclusive: PhantomData }
+        Memory::new(NonNull::from(&mut *data).cast(), data.len(), T::DTYPE, None)
+    }
+
+    /// Creates the memory of a slice that stays as it is: what is written to the elements from `start` on
+    /// goes to `output`.
+    pub fn of_input<T: Element>(input: &'a [T], output: &'a mut [T], start: usize) -> Self {
+        let result = (NonNull::from(&mut *output).cast(), Range { start, len: output.len() });
+        Memory::new(NonNull::from(input).cast(), input.len(), T::DTYPE, Some(result))
+    }
+
+    #[inline]
+    fn new(start: NonNull<u8>, elements: usize, dtype: DType, result: Option<(NonNull<u8>, Range)>) -> Self {
+        let home = match shared_memory::block_at(start.as_ptr().addr(), elements * dtype.size()) {
+            None => Home::Slice,
+            Some((block, offset)) => Home::Shared(block, offset),
+        };
+        Memory { start, home, result, dtype, elements, exclusive: PhantomData }
+    }
+
+    /// The memory that takes what is written to a range of the elements, and that range; `None` if this
+    /// memory itself takes all.
+    #[inline]
+    pub fn result(&self) -> Option<(NonNull<u8>, Range)> {
+        self.result
+    }
+
+    /// Returns the memory as one that peers do not read in place.
+    pub fn into_slice(self) -> Self {
+        Memory { home: Home::Slice, ..self }
+    }
+
+    /// Leaves what is in the memory to peers that may still read it after a failed collective. Whatever its
+    /// owner writes from now on, they do not see.
+    pub fn leave_to_peers(self) {
+        if let Home::Shared(block, _) = self.home {
+            block.leave_to_peers();
+        }
     }
 
     /// Address of the first byte; aligned to pages if the memory is a buffer's.
@@ -53,11 +101,16 @@ impl<'a> Memory<'a> {
 
     /// Returns `bytes` bytes from `offset` on as a message with this [`Segment::content`].
     #[inline]
-    pub fn segment(&self, offset: usize, bytes: usize, content: u64) -> Segment<'a> {
+    pub fn segment(&self, offset: usize, bytes: usize, content: u64) -> Segment<'_> {
         assert!(offset + bytes <= self.elements * self.dtype.size(), "a segment lies inside its memory");
         // SAFETY: inside the memory, as just checked.
         let start = unsafe { self.start.as_ptr().add(offset).cast_const() };
-        Segment { start, bytes, place: self.block.map(|block| (block, offset)), content }
+        let place = match &self.home {
+            Home::Slice => None,
+            Home::Buffer(block) => Some((*block, offset)),
+            Home::Shared(block, first) => Some((block.block(), first + offset)),
+        };
+        Segment { start, bytes, place, content }
     }
 }
 
@@ -86,8 +139,8 @@ impl<T: Element> Buffer<T> {
 
     /// Returns the buffer's memory without its element type.
     pub fn erased(&mut self) -> Memory<'_> {
-        let (start, block) = (self.block.start(), Some(&*self.block));
-        Memory { start, block, dtype: T::DTYPE, elements: self.len, exclusive: PhantomData }
+        let (start, home) = (self.block.start(), Home::Buffer(&self.block));
+        Memory { start, home, result: None, dtype: T::DTYPE, elements: self.len, exclusive: PhantomData }
     }
 
     /// Gives the buffer up without reusing its memory, because a peer may still be reading it.

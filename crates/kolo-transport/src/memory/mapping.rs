@@ -43,6 +43,14 @@ impl Mapping {
         Ok(Mapping { start: NonNull::new(start.cast()).ok_or(rustix::io::Errno::FAULT)?, len })
     }
 
+    /// Maps the same pages of the same file again at the same place, so that writes go to copies of them.
+    pub(super) fn make_private(&self, file: &impl AsFd, start: u64) -> rustix::io::Result<()> {
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED);
+        // SAFETY: the range is this mapping's own, and its contents stay the same.
+        unsafe { rustix::mm::mmap(self.start.as_ptr().cast(), self.len, protection, flags, file, start) }
+            .map(drop)
+    }
+
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }

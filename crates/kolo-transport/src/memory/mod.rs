@@ -10,6 +10,7 @@ mod place;
 mod pool;
 mod segment;
 mod shared_file;
+mod shared_memory;
 
 pub use buffer::{Buffer, Memory};
 pub use host_file::{HostFile, HostPages};
@@ -20,3 +21,4 @@ pub use place::{PeerMemory, Place};
 pub use pool::{Backing, Block, Pool};
 pub use segment::Segment;
 pub(crate) use shared_file::{OpenError, Purpose, SharedFile};
+pub use shared_memory::SharedMemory;

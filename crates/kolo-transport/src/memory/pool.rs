@@ -28,7 +28,7 @@ enum Home {
     Heap,
     /// Pages of a file, and their start in it.
     Shared {
-        _pages: Mapping,
+        pages: Mapping,
         file: Arc<SharedFile>,
         start: u64,
     },
@@ -61,7 +61,7 @@ impl Block {
             None => arena.insert(Arena::create()?),
         };
         let (pages, file, start) = arena.extend(len)?;
-        Ok(Block { start: pages.start(), len, home: Home::Shared { _pages: pages, file, start } })
+        Ok(Block { start: pages.start(), len, home: Home::Shared { pages, file, start } })
     }
 
     /// Address of the first byte.
@@ -73,6 +73,14 @@ impl Block {
     /// Number of bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Makes the block private to this process; peers keep what is in it now. It must not be shared again.
+    pub(super) fn make_private(&self) -> Result<(), Error> {
+        match &self.home {
+            Home::Heap => Ok(()),
+            Home::Shared { pages, file, start } => file.make_private(pages, *start),
+        }
     }
 
     /// File descriptor for mapping the block, and the block's start in the file; `None` on the heap.

@@ -91,8 +91,10 @@ impl SharedFile {
 
     /// Extends the file to `start + len` bytes, which must not shrink it, and maps the last `len` of them.
     pub(crate) fn grow(&self, start: u64, len: usize) -> Result<Mapping, Error> {
-        let mapped = rustix::fs::ftruncate(&self.0, start.saturating_add(len as u64))
-            .and_then(|()| Mapping::of(&self.0, start, len));
+        // Pages can be mapped before the file has them. A file that has grown cannot shrink again.
+        let mapped = Mapping::of(&self.0, start, len).and_then(|pages| {
+            rustix::fs::ftruncate(&self.0, start.saturating_add(len as u64)).map(|()| pages)
+        });
         let what = || format!("cannot allocate {len} bytes of shared memory");
         mapped.map_err(|cause| Error::io(what(), cause.into()))
     }
@@ -105,6 +107,13 @@ impl SharedFile {
     pub(crate) fn map(&self, start: u64, len: usize) -> Result<Mapping, Error> {
         let what = || format!("cannot map {len} bytes of shared memory");
         Mapping::of(&self.0, start, len).map_err(|cause| Error::io(what(), cause.into()))
+    }
+
+    /// Makes pages of the file, which were mapped from `start` on, private to this process: peers keep what
+    /// is in them now, and this process's writes go to copies.
+    pub(crate) fn make_private(&self, pages: &Mapping, start: u64) -> Result<(), Error> {
+        let what = || format!("cannot keep {} bytes of shared memory as they are", pages.len());
+        pages.make_private(&self.0, start).map_err(|cause| Error::io(what(), cause.into()))
     }
 
     /// Maps `len` bytes from `start` on of a file that the process `pid` has created and holds open as `fd`.

@@ -5,9 +5,10 @@ from .._autoload import register
 from ._data_parallel import DistributedDataParallel
 from ._process_group import ProcessGroup
 from ._sampler import ShardSampler
+from ._tensors import empty
 from ._work import Work
 
-__all__ = ["DistributedDataParallel", "ProcessGroup", "ShardSampler", "Work", "monitored_barrier"]
+__all__ = ["DistributedDataParallel", "ProcessGroup", "ShardSampler", "Work", "empty", "monitored_barrier"]
 
 register()
 

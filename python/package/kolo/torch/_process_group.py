@@ -5,6 +5,7 @@ that waits runs on its own thread. Others run one after another on the group's t
 futures only. Groups form by the store that torch gives to their members.
 """
 
+import datetime
 import functools
 import os
 import secrets
@@ -22,7 +23,7 @@ from .._errors import Error, InvalidCall, whole
 from .._group import _OPERATIONS, _REDUCTIONS, _open
 from . import _device_group
 from ._device_group import by_device
-from ._tensors import check, check_factor, check_written, contiguous, joined, writable
+from ._tensors import HAS_NUMPY, check, check_factor, check_written, contiguous, empty, joined, writable
 from ._work import ReceiveWork, Work, Works, backend_error, seconds
 
 _DTYPES = {getattr(torch, name): code for name, code in CODES.items() if isinstance(getattr(torch, name, None), torch.dtype)}
@@ -149,10 +150,10 @@ class ProcessGroup(dist.ProcessGroup):
         return False
 
     def supports_tensor_alloc(self, device):
-        return True
+        return HAS_NUMPY and torch.device(device).type == "cpu" and "shm" in self.transport
 
     def allocate_tensor(self, size, dtype=None, device=None):
-        return torch.empty(size, dtype=dtype, device=device)
+        return empty(size, dtype=dtype)
 
     def _set_sequence_number_for_group(self):
         pass
@@ -462,9 +463,13 @@ class ProcessGroup(dist.ProcessGroup):
 
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
         """See `kolo.torch.monitored_barrier`."""
+        if isinstance(timeout, datetime.timedelta):
+            timeout = timeout.total_seconds()
+        # No time at all is a limit, too; torch's own default is below 0.
+        limit = self._timeout if timeout is None or timeout < 0 else timeout
         self._barriers += 1
         try:
-            barrier(self._native, self._barriers, seconds(timeout) or self._timeout, wait_all_ranks)
+            barrier(self._native, self._barriers, limit, wait_all_ranks)
         except Error as error:
             raise backend_error(error) from None
 

@@ -1,13 +1,27 @@
 """Tensors as memory: what an operation may read and write, and what it refuses. `place` (operation and rank) begins the
 message of an error."""
 
+import importlib.util
+import math
+
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from .._arrays import empty as array
 from .._errors import InvalidCall
 
 # Types of tensors that have memory of their own.
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+# numpy makes the arrays of shared memory.
+HAS_NUMPY = importlib.util.find_spec("numpy") is not None
+
+
+def empty(*size, dtype=None):
+    """Returns a tensor as `torch.empty` does, in memory that Kolo shares: see `kolo.empty`."""
+    size = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else size
+    dtype = dtype or torch.get_default_dtype()
+    return torch.from_numpy(array(math.prod(size) * dtype.itemsize, "uint8")).view(dtype).view(size)
 
 
 def check(place, *tensors):

@@ -127,7 +127,8 @@ fn a_flipped_bit_on_the_way_is_an_error_that_names_the_peer() {
         )
         .unwrap();
         let mut buffer: Buffer<u8> = Buffer::zeroed(&Pool::new(Backing::Heap), 200_000).unwrap();
-        let segment = buffer.erased().segment(0, 200_000, 1);
+        let memory = buffer.erased();
+        let segment = memory.segment(0, 200_000, 1);
         sender.send(Rank(1), segment, false, &wait(0), &mut NoOthers).unwrap();
         sender.settle(&wait(0), &mut NoOthers).unwrap();
         let mut into = vec![0u8; 200_000];
