@@ -247,6 +247,23 @@ pub enum Error {
         /// Its fault.
         failure: StoreFailure,
     },
+    /// A worker may not have as many addresses as its state needs.
+    #[error(
+        "values, gradients and optimizer state of a model of {values} values take {needed} in a worker, which may have {limit} of \
+         addresses (ulimit -v) and uses {used}; {remedy}"
+    )]
+    FewAddresses {
+        /// Number of values of the model.
+        values: u64,
+        /// Size of the state.
+        needed: String,
+        /// Most addresses of the process.
+        limit: String,
+        /// Memory that it uses before.
+        used: String,
+        /// Sharding that would fit, if there is one.
+        remedy: String,
+    },
     /// All owners of a part of the divided state have died, or left, before others had it.
     #[error(
         "only {} held {array} of `{parameter}`, and {} gone, so the job cannot go on from memory; continue from a checkpoint, if \

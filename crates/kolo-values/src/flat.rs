@@ -60,6 +60,15 @@ impl FlatValues {
         }
     }
 
+    /// Makes parts of so many values, at first zeros that take no memory before they are written.
+    ///
+    /// # Errors
+    ///
+    /// There are no addresses for the values.
+    pub fn parts(len: usize) -> Result<Self, Error> {
+        Ok(FlatValues::Own(region(len)?))
+    }
+
     /// Returns true if this rank has some of the values only.
     pub fn are_parts(&self) -> bool {
         matches!(self, FlatValues::Own(_) | FlatValues::Published(_))
@@ -83,7 +92,7 @@ impl FlatValues {
     ///
     /// There are no addresses for the values.
     pub fn clear_parts(&mut self) -> Result<(), Error> {
-        *self = FlatValues::Own(region(self.len())?);
+        *self = FlatValues::parts(self.len())?;
         Ok(())
     }
 

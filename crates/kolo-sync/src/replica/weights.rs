@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::first_values::FirstValues;
 use super::overflow::Overflow;
 use super::state_share::StateShare;
 use kolo_host::HostState;
@@ -73,17 +74,22 @@ impl Weights {
     /// Creates the weights; the optimizer already has its state for the whole layout, or for `share`.
     pub(crate) fn new(
         layout: Arc<Layout>,
-        values: Arc<Vec<f32>>,
+        values: FirstValues,
         optimizer: Box<dyn Optimizer>,
         groups: SpanGroups,
         turns: Turns,
         share: Option<StateShare>,
     ) -> Self {
-        let overflow = Overflow::new(&layout, &values);
-        let values = match share {
-            Some(_) => Arc::try_unwrap(values).map_or_else(FlatValues::Shared, FlatValues::Whole),
-            None => FlatValues::Lendable(LendableValues::new(layout.clone(), &values)),
+        let values = match (values, &share) {
+            (FirstValues::Parts(values, _), _) => values,
+            (FirstValues::Whole(values), Some(_)) => {
+                Arc::try_unwrap(values).map_or_else(FlatValues::Shared, FlatValues::Whole)
+            }
+            (FirstValues::Whole(values), None) => {
+                FlatValues::Lendable(LendableValues::new(layout.clone(), &values))
+            }
         };
+        let overflow = Overflow::new(&layout, &values);
         Weights {
             share,
             host: None,
