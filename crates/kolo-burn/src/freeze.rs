@@ -7,6 +7,7 @@ use burn::tensor::Tensor;
 use kolo_ddp::optimizer::GroupError;
 use kolo_ddp::{Kind, Layout, ParamSpec, Selector, SpanId};
 
+use crate::outline::outline;
 use crate::tensor_list::{TensorList, Ties};
 
 /// Freezes the parameters that `selectors` select by their paths (such as `layer1.0.conv1.weight`): they
@@ -40,9 +41,10 @@ pub fn freeze<M: Module>(module: M, selectors: &[Selector]) -> Result<M, GroupEr
     if selectors.is_empty() {
         return Ok(module);
     }
-    let list = TensorList::of(&module);
+    let outline = outline(&module);
+    let list = TensorList::of(&outline);
     let mut shapes = Shapes(Vec::new());
-    module.visit(&mut shapes);
+    outline.visit(&mut shapes);
     let (mut spans, mut specs) = (Vec::new(), Vec::new());
     for (listed, shape) in list.listed().iter().zip(shapes.0) {
         if let Kind::Parameter { .. } = listed.kind {

@@ -22,6 +22,7 @@ mod hook;
 mod loss;
 mod model;
 mod next_token;
+mod outline;
 mod tensor_list;
 mod tensors;
 #[cfg(test)]
@@ -46,7 +47,7 @@ pub use transformer::{
     Activation, FeedForward, FeedForwardConfig, Norm, SelfAttention, SelfAttentionConfig, Transformer,
     TransformerBlock, TransformerConfig,
 };
-pub use values::{tied, with_values};
+pub use values::{lazy_param, tied, with_values};
 
 /// [`kolo_ddp::Ddp`] with this binding: a Burn module with a replica on every worker.
 ///

@@ -5,11 +5,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use burn::module::Module;
-use kolo_ddp::binding::{Binding, BindingError, GradientSink, Inventory, Values, Which};
+use kolo_ddp::binding::{Binding, BindingError, GradientSink, Inventory, TakeValues, Values, Which};
 
 use crate::frozen::FrozenTensors;
 use crate::gather::{self, Uses};
 use crate::loss::Loss;
+use crate::outline::outline;
 use crate::tensor_list::TensorList;
 use crate::{device, hook, tensors};
 
@@ -51,7 +52,7 @@ const HERE: &str = "the module is away only inside `write`";
 
 impl<M: Module> From<M> for BurnModel<M> {
     fn from(module: M) -> Self {
-        let list = Arc::new(TensorList::of(&module));
+        let list = Arc::new(TensorList::of(&outline(&module)));
         BurnModel { list, uses: Uses::default(), frozen: Arc::default(), module: Some(module) }
     }
 }
@@ -85,9 +86,17 @@ impl<M: Module> Binding for BurnModel<M> {
         Ok(Inventory { warnings, ..tensors::inventory::<M>(self, which, &self.list)? })
     }
 
-    fn take_inventory(&mut self) -> Result<Inventory, BindingError> {
-        let warnings = [device::check_model::<M>(self)?, self.list.check()?].concat();
-        let (module, inventory) = gather::take_inventory(self.module.take().expect(HERE), &self.list);
+    fn count(&self) -> Option<usize> {
+        Some(self.num_params())
+    }
+
+    fn hand_over(&mut self, taker: &mut dyn TakeValues) -> Result<Inventory, BindingError> {
+        let outline = outline::<M>(self);
+        let warnings = [device::check_model(&outline)?, self.list.check()?].concat();
+        // Running statistics hold their newest value back until a validation copy is made, also of a copy.
+        drop(outline.valid());
+        drop(outline);
+        let (module, inventory) = gather::hand_over(self.module.take().expect(HERE), &self.list, taker);
         self.module = Some(module);
         Ok(Inventory { warnings, ..inventory? })
     }

@@ -16,49 +16,42 @@ use crate::tensor_list::{Retie, TensorList, Ties};
 /// Returns names, shapes and values of a module's tensors: first those of floats, in the module's order, then
 /// those of integers and truth values.
 pub(crate) fn inventory<M: Module>(module: &M, which: Which, list: &TensorList) -> Result<Inventory, Error> {
-    let mut visitor = Read::new(which, list);
-    visitor.begin(module);
+    // Running statistics hold their newest value back until they are synchronized; making a validation copy
+    // does that.
+    drop(module.valid());
+    let mut values = Vec::with_capacity(if which == Which::All { module.num_params() } else { 0 });
+    let mut take = |read: &[f32]| values.extend_from_slice(read);
+    let mut visitor = Read::new(which, list, &mut take);
     module.visit(&mut visitor);
-    visitor.end()
+    let inventory = visitor.end()?;
+    Ok(Inventory { values, ..inventory })
 }
 
 /// Reads tensors one after another, in the module's order.
 pub(crate) struct Read<'a> {
     which: Which,
     list: &'a TensorList,
+    /// Takes the values of each tensor.
+    take: &'a mut dyn FnMut(&[f32]),
     next: usize,
-    found: Inventory,
-    /// Tensors of integers and truth values.
-    others: Inventory,
+    specs: Vec<ParamSpec>,
+    /// Tensors of integers and truth values, and their values.
+    others: Vec<(ParamSpec, Vec<f32>)>,
     error: Option<Error>,
 }
 
 impl<'a> Read<'a> {
-    pub(crate) fn new(which: Which, list: &'a TensorList) -> Self {
-        let (found, others) = (Inventory::default(), Inventory::default());
-        Read { which, list, next: 0, found, others, error: None }
+    pub(crate) fn new(which: Which, list: &'a TensorList, take: &'a mut dyn FnMut(&[f32])) -> Self {
+        Read { which, list, take, next: 0, specs: Vec::new(), others: Vec::new(), error: None }
     }
 
-    /// Prepares a module whose tensors are to be read.
-    pub(crate) fn begin<M: Module>(&mut self, module: &M) {
-        // Running statistics hold their newest value back until they are synchronized; making a validation
-        // copy does that.
-        drop(module.valid());
-        if self.which == Which::All {
-            self.found.values.reserve(module.num_params());
+    /// Hands over what comes after all tensors of floats, and returns all tensors, without values.
+    pub(crate) fn end(mut self) -> Result<Inventory, Error> {
+        for (spec, values) in self.others {
+            (self.take)(&values);
+            self.specs.push(spec);
         }
-    }
-
-    pub(crate) fn end(self) -> Result<Inventory, Error> {
-        match self.error {
-            Some(error) => Err(error),
-            None => {
-                let Inventory { mut specs, mut values, warnings } = self.found;
-                specs.extend(self.others.specs);
-                values.extend(self.others.values);
-                Ok(Inventory { specs, values, warnings })
-            }
-        }
+        self.error.map_or(Ok(Inventory { specs: self.specs, ..Inventory::default() }), Err)
     }
 
     /// Reads the elements in memory order, and returns that order.
@@ -74,7 +67,7 @@ impl<'a> Read<'a> {
             .try_into_data()
             .map_err(|cause| unreadable(cause.to_string()))?;
         let values = data.as_slice::<f32>().map_err(|cause| unreadable(format!("{cause:?}")))?;
-        self.found.values.extend_from_slice(values);
+        (self.take)(values);
         Ok(order)
     }
 
@@ -85,15 +78,14 @@ impl<'a> Read<'a> {
         data: impl FnOnce() -> Result<TensorData, ExecutionError>,
         read: impl FnOnce(&TensorData) -> Vec<f32>,
     ) {
-        let name = self.list.other(self.others.specs.len()).0.to_owned();
+        let name = self.list.other(self.others.len()).0.to_owned();
         if self.which == Which::Statistics {
             return;
         }
         match data() {
             Ok(data) => {
-                self.others.values.extend(read(&data));
                 let spec = ParamSpec::new(name, data.shape().to_vec(), Kind::Frozen);
-                self.others.specs.push(ParamSpec { element, ..spec });
+                self.others.push((ParamSpec { element, ..spec }, read(&data)));
             }
             Err(cause) => {
                 self.error.get_or_insert(Error::Read { parameter: name, cause: cause.to_string() });
@@ -116,7 +108,7 @@ impl ModuleVisitor for Read<'_> {
             self.error.get_or_insert(error);
             MemoryOrder::row_major()
         });
-        self.found.specs.push(ParamSpec { order, ..ParamSpec::new(name, shape, kind) });
+        self.specs.push(ParamSpec { order, ..ParamSpec::new(name, shape, kind) });
     }
 
     fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<D, Int>>) {

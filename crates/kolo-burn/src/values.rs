@@ -1,12 +1,36 @@
 //! Initialization of a module with given values.
 
-use burn::module::{Module, ModuleMapper, Param};
-use burn::tensor::{Bool, Int, Tensor};
+use burn::module::{Module, ModuleMapper, Param, ParamId};
+use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use kolo_ddp::{Element, Kind, ParamSpec};
 
 use crate::hook::order_of;
 use crate::tensor_list::{TensorList, Ties};
 use crate::{flat_tensor, tensors};
+
+/// Makes a trained parameter whose elements get their values at its first use, each by its row-major index.
+/// Where values are divided among ranks ([`Sharding::Parameters`](kolo_ddp::Sharding)), no rank then has
+/// more than one such parameter at the start.
+///
+/// ```
+/// use burn::tensor::Device;
+///
+/// let weight = kolo_burn::lazy_param([2, 2], &Device::flex(), |index| index as f32);
+/// assert_eq!(weight.val().into_data().to_vec::<f32>().unwrap(), [0.0, 1.0, 2.0, 3.0]);
+/// ```
+pub fn lazy_param<const D: usize>(
+    shape: [usize; D],
+    device: &Device,
+    value: impl Fn(u64) -> f32 + Send + Sync + 'static,
+) -> Param<Tensor<D>> {
+    let make = move |device: &Device, is_trained: bool| {
+        let values: Vec<f32> = (0..shape.iter().product::<usize>() as u64).map(value).collect();
+        let values = TensorData::new(values, shape);
+        let tensor = device.memory_persistent_allocations(values, |values| Tensor::from_data(values, device));
+        tensor.set_require_grad(is_trained)
+    };
+    Param::uninitialized(ParamId::new(), make, device.clone(), true, shape.into())
+}
 
 /// Replaces the values of a module before it is trained. For each tensor, in the module's order, calls
 /// `values` with path (such as `layer1.0.conv1.weight`), shape and element type. The result is in row-major

@@ -11,6 +11,7 @@ use crate::replica::Replica;
 use crate::shard_pass::lock;
 use kolo_optim::{Layout, ParamSpec, SpanId};
 pub use kolo_reduction::BindingError;
+pub use kolo_sync::TakeValues;
 pub use kolo_values::freed_memory::give_back;
 use kolo_values::{DividedValues, Loan};
 
@@ -28,11 +29,21 @@ pub trait Binding {
     /// The model cannot be trained: the error names the tensor or device, and the remedy.
     fn inventory(&self, which: Which) -> Result<Inventory, BindingError>;
 
-    /// Does the same as [`Binding::inventory`] of all tensors, and may free the values of each large trained
-    /// one that it has read: [`Binding::write`] replaces them before they are used. Fails as
+    /// Number of the model's values, if it is known without making them.
+    fn count(&self) -> Option<usize> {
+        None
+    }
+
+    /// Does the same as [`Binding::inventory`] of all tensors, but hands the values to `taker`, tensor by
+    /// tensor. It may make the values of each tensor just before, and free those of each large trained one
+    /// afterwards: [`Binding::write`] replaces them before they are used. The result has no values. Fails as
     /// [`Binding::inventory`] does.
-    fn take_inventory(&mut self) -> Result<Inventory, BindingError> {
-        self.inventory(Which::All)
+    fn hand_over(&mut self, taker: &mut dyn TakeValues) -> Result<Inventory, BindingError> {
+        let Inventory { specs, values, warnings } = self.inventory(Which::All)?;
+        taker.begin(&specs);
+        let layout = Layout::new(specs.clone());
+        layout.spans().iter().for_each(|span| taker.take(&values[span.range()]));
+        Ok(Inventory { specs, values: Vec::new(), warnings })
     }
 
     /// Replaces values: those of statistics and frozen tensors at once, those of trained parameters now or,

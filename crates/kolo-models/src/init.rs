@@ -7,7 +7,7 @@
 use burn::module::Param;
 use burn::nn::conv::Conv2d;
 use burn::nn::{BatchNorm, BatchNormConfig, Embedding, Linear, PaddingConfig2d};
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 
 use kolo_ddp::key::Key;
 
@@ -28,7 +28,7 @@ impl Init<'_> {
         let key = Key::new(self.seed).with_str(path).with_str("weight");
         let padding = kernel / 2;
         Conv2d {
-            weight: self.param([output, input, kernel, kernel], |i| std * key.with(i).normal()),
+            weight: self.param([output, input, kernel, kernel], move |i| std * key.with(i).normal()),
             bias: None,
             stride: [stride, stride],
             kernel_size: [kernel, kernel],
@@ -66,7 +66,7 @@ impl Init<'_> {
     /// `[input, output]`, the weight's.
     pub fn normal_linear(&self, path: &str, shape: [usize; 2], std: f64) -> Linear {
         let key = Key::new(self.seed).with_str(path).with_str("weight");
-        let weight = self.param(shape, |i| std * key.with(i).normal());
+        let weight = self.param(shape, move |i| std * key.with(i).normal());
         Linear { weight, bias: Some(self.zeros(shape[1])) }
     }
 
@@ -74,7 +74,7 @@ impl Init<'_> {
     /// width]`.
     pub fn embedding(&self, path: &str, shape: [usize; 2], std: f64) -> Embedding {
         let key = Key::new(self.seed).with_str(path).with_str("weight");
-        Embedding { weight: self.param(shape, |i| std * key.with(i).normal()) }
+        Embedding { weight: self.param(shape, move |i| std * key.with(i).normal()) }
     }
 
     /// Makes a vector of zeros.
@@ -82,9 +82,12 @@ impl Init<'_> {
         self.param([length], |_| 0.0)
     }
 
-    fn param<const D: usize>(&self, shape: [usize; D], value: impl Fn(u64) -> f64) -> Param<Tensor<D>> {
-        let values: Vec<f32> = (0..shape.iter().product::<usize>() as u64).map(|i| value(i) as f32).collect();
-        Param::from_data(TensorData::new(values, shape), self.device)
+    fn param<const D: usize>(
+        &self,
+        shape: [usize; D],
+        value: impl Fn(u64) -> f64 + Send + Sync + 'static,
+    ) -> Param<Tensor<D>> {
+        kolo_burn::lazy_param(shape, self.device, move |i| value(i) as f32)
     }
 }
 

@@ -234,8 +234,8 @@ fn exit_code(error: &(dyn Error + 'static)) -> Option<u8> {
 
 /// True if the user's input is at fault.
 fn is_input(error: &(dyn Error + 'static)) -> bool {
-    use kolo_ddp::Error::{Choice, FirstNotFinite, Setting};
-    matches!(error.downcast_ref(), Some(Choice(_) | Setting(_) | FirstNotFinite { .. }))
+    use kolo_ddp::Error::{Choice, FewAddresses, FirstNotFinite, Setting};
+    matches!(error.downcast_ref(), Some(Choice(_) | Setting(_) | FewAddresses { .. } | FirstNotFinite { .. }))
         || error.downcast_ref().is_some_and(kolo_models::Error::is_input)
         || error.downcast_ref().is_some_and(kolo_train::Error::is_input)
         || error.downcast_ref().is_some_and(kolo_weights::WeightsError::is_input)

@@ -211,6 +211,12 @@ pub enum Error {
     /// the memory of a host.
     #[error("{rank}: {failure}")]
     Offload { rank: Rank, failure: StoreFailure },
+    /// A worker may not have as many addresses as its state needs.
+    #[error(
+        "values, gradients and optimizer state of a model of {values} values take {needed} in a worker, which may have {limit} of \
+         addresses (ulimit -v) and uses {used}; {remedy}"
+    )]
+    FewAddresses { values: u64, needed: String, limit: String, used: String, remedy: String },
     /// All owners of a part of the divided state have died, or left, before others had it.
     #[error(
         "only {} held {array} of `{parameter}`, and {} gone, so the job cannot go on from memory; continue from a checkpoint, if \

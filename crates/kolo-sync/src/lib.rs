@@ -21,8 +21,8 @@ pub use config::Config;
 pub use kolo_offload::{check_folder as check_offload_folder, is_in_memory};
 pub use processor::Processor;
 pub use replica::{
-    Change, Core, GradientTraffic, JobNotes, JobState, Notes, StepReport, StepTimes, Undo, assignment,
-    backup, check_offload,
+    Change, Core, FirstParts, FirstValues, GradientTraffic, JobNotes, JobState, Notes, StepReport, StepTimes,
+    TakeValues, Undo, assignment, backup, check_offload,
 };
 pub use same_settings::Stated;
 pub use sharding::Sharding;

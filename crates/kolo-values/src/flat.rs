@@ -50,6 +50,15 @@ impl FlatValues {
         }
     }
 
+    /// Makes parts of so many values, at first zeros that take no memory before they are written.
+    ///
+    /// # Errors
+    ///
+    /// There are no addresses for the values.
+    pub fn parts(len: usize) -> Result<Self, Error> {
+        Ok(FlatValues::Parts(region(len)?.into()))
+    }
+
     /// Returns true if this rank has some of the values only.
     pub fn are_parts(&self) -> bool {
         matches!(self, FlatValues::Parts(_))
@@ -73,7 +82,7 @@ impl FlatValues {
     ///
     /// There are no addresses for the values.
     pub fn clear_parts(&mut self) -> Result<(), Error> {
-        *self = FlatValues::Parts(region(self.len())?.into());
+        *self = FlatValues::parts(self.len())?;
         Ok(())
     }
 

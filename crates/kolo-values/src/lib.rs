@@ -12,6 +12,7 @@
 //!
 //! The ranks compare the tensors that all of them have by [`fingerprints`] ([`drift`]).
 
+pub mod address_space;
 mod ahead;
 pub mod division;
 pub mod drift;

@@ -20,14 +20,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::backend::Dispatch;
 use burn::module::{Module, Param, Reparameterization, Reparameterizer};
-use burn::tensor::{Device, Shape, Tensor};
+use burn::tensor::{Device, GradientCheckpointingStrategy, Shape, Tensor};
 use burn_flex_nn::{declare_recomputed, forget_recomputed};
 use kolo_ddp::binding::{DividedSpan, Values};
 use kolo_ddp::{MemoryOrder, ParamSpec, SpanId};
 
 pub(crate) use self::block::in_block;
 use self::graph::Gather;
-pub(crate) use self::taking::take_inventory;
+pub(crate) use self::taking::hand_over;
 use crate::flat_tensor;
 use crate::hook::{Nodes, id_of};
 use crate::tensor_list::{Retie, TensorList, Ties};
@@ -120,15 +120,24 @@ impl Reparameterizer for Divide<'_> {
     }
 }
 
-/// Returns a leaf of the same shape: one zero, seen everywhere.
+/// Returns a leaf of the same shape that takes no memory.
 fn leaf_without_memory<const D: usize>(old: &Tensor<D>) -> Tensor<D> {
-    let zero = Tensor::<1>::zeros([1], &old.device());
-    let zero = match old.gradient_checkpointing_strategy() {
+    let (shape, strategy) = (Shape::from(old.dims().to_vec()), old.gradient_checkpointing_strategy());
+    zeros_without_memory(shape, &old.device(), strategy).set_require_grad(old.is_require_grad())
+}
+
+/// Returns one zero, seen everywhere.
+pub(crate) fn zeros_without_memory<const D: usize>(
+    shape: Shape,
+    device: &Device,
+    strategy: Option<GradientCheckpointingStrategy>,
+) -> Tensor<D> {
+    let zero = Tensor::<1>::zeros([1], device);
+    let zero = match strategy {
         Some(strategy) => zero.with_gradient_checkpointing_strategy(strategy),
         None => zero,
     };
-    let zeros = zero.reshape([1; D]).expand(Shape::from(old.dims().to_vec()));
-    zeros.detach().set_require_grad(old.is_require_grad())
+    zero.reshape([1; D]).expand(shape).detach()
 }
 
 /// A divided parameter.

@@ -1,11 +1,12 @@
 //! Initial values. Each element is a function of (seed, name, element), so that every rank builds the same
 //! layers in any order.
 
-use burn::module::Param;
 use burn::nn::{LayerNorm, LayerNormConfig, Linear};
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 
 use kolo_ddp::key::Key;
+
+use crate::values::lazy_param;
 
 /// Constant that layer normalizations add to the variance.
 const EPSILON: f64 = 1e-5;
@@ -24,12 +25,10 @@ impl Init<'_> {
     pub(super) fn linear(&self, name: &str, shape: [usize; 2], residuals: usize) -> Linear {
         let deviation = DEVIATION / (residuals.max(1) as f64).sqrt();
         let key = Key::new(self.seed).with_str(name).with_str("weight");
-        let value = |index| (deviation * key.with(index).normal()) as f32;
-        let values: Vec<f32> = (0..(shape[0] * shape[1]) as u64).map(value).collect();
-        let bias = TensorData::zeros::<f32, _>([shape[1]]);
+        let value = move |index| (deviation * key.with(index).normal()) as f32;
         Linear {
-            weight: Param::from_data(TensorData::new(values, shape), self.device),
-            bias: Some(Param::from_data(bias, self.device)),
+            weight: lazy_param(shape, self.device, value),
+            bias: Some(lazy_param([shape[1]], self.device, |_| 0.0)),
         }
     }
 

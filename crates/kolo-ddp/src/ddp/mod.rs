@@ -1,5 +1,6 @@
 //! One worker's model in a job, of any tensor library: the calls of a training loop.
 
+mod address_space;
 mod cross_shard_passes;
 mod islands;
 mod state;
@@ -10,6 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use kolo_comm::env::WorkerEnv;
 use kolo_comm::{Group, JobMembership, Rank};
 use kolo_trace::What;
 
@@ -22,7 +24,7 @@ use crate::shard_pass::{ShardPass, lock};
 use kolo_optim::{Layout, Optimizer, SpanId};
 use kolo_reduction::Error;
 use kolo_sampler::{BatchGrowth, Sampler};
-use kolo_sync::{Change, Config, Sharding, StepReport, Warning};
+use kolo_sync::{Change, Config, FirstParts, Sharding, StepReport, Warning};
 
 /// A model of which every worker holds a replica.
 ///
@@ -64,11 +66,23 @@ impl<B: Binding> Ddp<B> {
         config: &Config,
         optimizer: impl Optimizer,
     ) -> Result<Self, Error> {
-        let mut model = model.into();
+        let (mut model, mut optimizer, group) = (model.into(), optimizer, Arc::new(group));
+        address_space::check(model.count(), config, &mut optimizer, group.world_size())?;
         let are_divided = config.sharding == Sharding::Parameters && group.world_size() > 1;
-        let inventory = if are_divided { model.take_inventory()? } else { model.inventory(Which::All)? };
-        let Inventory { specs, values, warnings } = inventory;
-        let replica = Replica::new(Arc::new(group), specs, values, config, optimizer)?;
+        let divide: Vec<bool> = group.all_gather_value(&are_divided)?;
+        if divide.contains(&false) {
+            // If some ranks divide values and others do not, they find it when they meet.
+            let Inventory { specs, values, warnings } = model.inventory(Which::All)?;
+            let replica = Replica::new(group, specs, values, config, optimizer)?;
+            return Ok(Self::of(model, replica, warnings, config));
+        }
+        let mut warnings = Vec::new();
+        let hand_over = |parts: &mut FirstParts| {
+            let inventory = model.hand_over(parts)?;
+            warnings = inventory.warnings;
+            Ok(inventory.specs)
+        };
+        let replica = Replica::divided(group, hand_over, config, optimizer)?;
         Ok(Self::of(model, replica, warnings, config))
     }
 
@@ -84,9 +98,19 @@ impl<B: Binding> Ddp<B> {
         config: &Config,
         optimizer: impl Optimizer,
     ) -> Result<Self, Error> {
-        let mut model = model.into();
-        let are_divided = config.sharding == Sharding::Parameters;
-        let inventory = if are_divided { model.take_inventory()? } else { model.inventory(Which::All)? };
+        let (mut model, mut optimizer) = (model.into(), optimizer);
+        // The group forms when this worker has its model.
+        let workers = WorkerEnv::from_env()?.map_or(1, |worker| worker.world_size);
+        address_space::check(model.count(), config, &mut optimizer, workers)?;
+        let inventory = match config.sharding {
+            Sharding::Parameters => {
+                // The first group may fail, and another one has other parts.
+                let mut values = Vec::new();
+                let inventory = model.hand_over(&mut values)?;
+                Inventory { values, ..inventory }
+            }
+            _ => model.inventory(Which::All)?,
+        };
         let Inventory { specs, values, warnings } = inventory;
         let replica = Replica::elastic_of(member, &specs, &Arc::new(values), config, optimizer)?;
         Ok(Self::of(model, replica, warnings, config))

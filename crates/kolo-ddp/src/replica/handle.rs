@@ -12,7 +12,7 @@ use kolo_reduction::transform::GradientTransform;
 use kolo_reduction::{Bucket, Error};
 use kolo_step::NoiseScale;
 use kolo_sync::sync::mode::{Made, Mode, Standing};
-use kolo_sync::{Config, Core, Warning, assignment, sync};
+use kolo_sync::{Config, Core, FirstParts, Warning, assignment, sync};
 use kolo_values::Loan;
 
 /// One rank's copy of the model, trained together with those of the other ranks.
@@ -65,6 +65,25 @@ impl Replica {
         assignment::check(config)?;
         let Made { config, optimizer, mode } = sync::make(config, group.world_size(), optimizer)?;
         Ok(Replica { mode, core: Core::new(group, specs, values, config, optimizer)? })
+    }
+
+    /// Does the same as [`Replica::new`] where values are divided among all ranks. `hand_over` gives each
+    /// tensor's values to the struct that divides them, and returns the tensors.
+    pub(crate) fn divided(
+        group: Arc<Group>,
+        hand_over: impl FnOnce(&mut FirstParts) -> Result<Vec<ParamSpec>, Error>,
+        config: &Config,
+        optimizer: impl Optimizer,
+    ) -> Result<Self, Error> {
+        assignment::check(config)?;
+        let made = sync::make(config, group.world_size(), Box::new(optimizer))?;
+        let Made { config, optimizer, mode } = made;
+        let mut parts = FirstParts::new(&group, &config, optimizer.scope());
+        let specs = hand_over(&mut parts)?;
+        let core = Core::new(&group, specs, parts.end()?, config, optimizer)?;
+        let mut replica = Replica { mode, core };
+        replica.join(group)?;
+        Ok(replica)
     }
 
     /// Continues with other ranks: the survivors of the last group, and newcomers, which call

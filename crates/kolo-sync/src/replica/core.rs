@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kolo_comm::{Group, Rank};
 
 use super::backup::copies::Backups;
+use super::first_values::FirstValues;
 use super::handover::progress::Handover;
 use super::notes::JobState;
 use super::offload;
@@ -119,12 +120,12 @@ impl Core {
     pub fn new(
         group: &Arc<Group>,
         specs: Vec<ParamSpec>,
-        values: Arc<Vec<f32>>,
+        values: impl Into<FirstValues>,
         config: Config,
         optimizer: Box<dyn Optimizer>,
     ) -> Result<Self, Error> {
         let mut optimizer = offload::placed(optimizer, &config)?;
-        let layout = Arc::new(Layout::new(specs));
+        let (layout, values) = (Arc::new(Layout::new(specs)), values.into());
         assert_eq!(values.len(), layout.len(), "as many values as the tensors have elements");
         let shards = config.shards.unwrap_or(group.world_size());
         let servers: Arc<[bool]> = vec![false; group.world_size()].into();
@@ -137,9 +138,14 @@ impl Core {
         let ranks: Vec<Rank> = (0..group.world_size()).map(Rank).collect();
         let share = sharded
             .then(|| StateShare::new(group.clone(), &layout, optimizer.scope(), &ranks, config.redundancy));
-        // Where values are divided, the state takes the memory of those that are freed.
-        let is_later = config.sharding == Sharding::Parameters && (group.world_size() > 1 || config.elastic);
-        match is_later {
+        let initial = match values {
+            FirstValues::Parts(_, print) => Some(print),
+            FirstValues::Whole(_) => None,
+        };
+        // Where values are still to be divided, the state takes the memory of those that are freed.
+        let is_divided =
+            config.sharding == Sharding::Parameters && (group.world_size() > 1 || config.elastic);
+        match is_divided && initial.is_none() {
             true => optimizer.init(&Layout::new(Vec::new())),
             false => optimizer.init(share.as_ref().map_or(&*layout, StateShare::layout)),
         }
@@ -173,7 +179,7 @@ impl Core {
             progress: Progress::default(),
             backups: Backups::default(),
             gathered: None,
-            handover: Handover::default(),
+            handover: Handover { initial, ..Handover::default() },
             notices: Notices::default(),
             config,
         })

@@ -85,7 +85,7 @@ impl Core {
         same_model::check(group, &self.weights.layout, settings, self.progress.joined)?;
         let (joined, steps, shards, halfway) =
             (self.progress.joined, self.progress.steps, self.ranks.shards, self.is_halfway());
-        let print = (self.config.sharding == Sharding::Parameters && !joined).then(|| self.print());
+        let print = if joined { None } else { self.initial_print() };
         let own = Standing { joined, steps, shards, halfway, server: self.ranks.server, print };
         let standings: Vec<Standing> = group.all_gather_value(&own)?;
         self.ranks.servers = standings.iter().map(|standing| standing.server).collect();

@@ -4,6 +4,7 @@ pub mod assignment;
 pub mod backup;
 pub(crate) mod core;
 mod divided;
+mod first_values;
 mod handover;
 mod host;
 mod joining;
@@ -21,6 +22,7 @@ mod update;
 pub(crate) mod weights;
 
 pub use self::core::Core;
+pub use self::first_values::{FirstParts, FirstValues, TakeValues};
 pub use self::notes::{JobNotes, JobState, Notes};
 pub use self::offload::check_offload;
 pub use self::report::{Change, GradientTraffic, StepReport, StepTimes};

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::first_values::FirstValues;
 use super::overflow::Overflow;
 use super::state_share::StateShare;
 use kolo_host::HostState;
@@ -65,17 +66,20 @@ impl Weights {
     /// Creates the weights; the optimizer already has its state for the whole layout, or for `share`.
     pub(crate) fn new(
         layout: Arc<Layout>,
-        values: Arc<Vec<f32>>,
+        values: FirstValues,
         optimizer: Box<dyn Optimizer>,
         groups: SpanGroups,
         turns: Turns,
         share: Option<StateShare>,
     ) -> Self {
-        let overflow = Overflow::new(&layout, &values);
-        let values = match share {
-            Some(_) => FlatValues::Shared(values),
-            None => FlatValues::Lendable(LendableValues::new(layout.clone(), &values)),
+        let values = match (values, &share) {
+            (FirstValues::Parts(values, _), _) => values,
+            (FirstValues::Whole(values), Some(_)) => FlatValues::Shared(values),
+            (FirstValues::Whole(values), None) => {
+                FlatValues::Lendable(LendableValues::new(layout.clone(), &values))
+            }
         };
+        let overflow = Overflow::new(&layout, &values);
         Weights {
             share,
             host: None,

@@ -12,6 +12,7 @@ use kolo_comm::{Group, Rank};
 
 use super::clocks::Clocks;
 use super::message::{Answer, Push, PushHeader};
+use crate::replica::FirstValues;
 use crate::replica::weights::Weights;
 use kolo_optim::{Layout, Optimizer, SpanGroups, Turns};
 use kolo_reduction::state::{StateCopy, StatePart, Visit};
@@ -94,7 +95,7 @@ impl PartState {
             slices: slices(&layout, &place),
             weights: Weights::new(
                 layout.clone(),
-                vec![0.0; layout.len()].into(),
+                FirstValues::Whole(Arc::new(vec![0.0; layout.len()])),
                 optimizer,
                 groups,
                 Turns::default(),
