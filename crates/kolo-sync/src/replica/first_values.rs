@@ -86,7 +86,7 @@ impl FirstParts {
     /// Prepares the division among the ranks of `group`, for an optimizer of this scope.
     pub fn new(group: &Arc<Group>, config: &Config, scope: Scope) -> Self {
         let (group, redundancy, layout) = (group.clone(), config.redundancy, Layout::new(Vec::new()));
-        let values = FlatValues::Whole(Vec::new());
+        let values = FlatValues::Shared(Vec::new().into());
         let (held, prints) = (Vec::new(), Vec::new());
         FirstParts { group, scope, redundancy, layout, held, values, prints, are_alike: false, failure: None }
     }
