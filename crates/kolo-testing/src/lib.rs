@@ -1,10 +1,10 @@
 //! Test support for the crates of Kolo: one way to spawn a world of ranks ([`spawn`]), tests that need
 //! something that a machine may lack ([`harness`]), programs started as workers ([`jobs`], [`mpirun`]) and
 //! their processes ([`children`], [`Logged`](jobs::Logged)), two hosts with a cable ([`TwoHosts`]), a disk
-//! that fills up ([`SmallDisk`]), ways to die ([`stages`], [`subsets`]), a terminal ([`PseudoTerminal`]), a real etcd ([`Etcd`]), the conformance of
-//! collectives ([`operations`], [`assert_same_results`]), and the seeds of fuzz targets
-//! ([`assert_seeds_are_taken`]). It stands above kolo-comm; only tests and examples use it. Its functions
-//! panic where a test is to fail.
+//! that fills up ([`SmallDisk`]), ways to die ([`stages`], [`subsets`]), a terminal ([`PseudoTerminal`]), a
+//! real etcd ([`Etcd`]), the conformance of collectives ([`operations`], [`assert_same_results`]), and the
+//! seeds of fuzz targets ([`assert_seeds_are_taken`]). It stands above kolo-comm; only tests and examples use
+//! it. Its functions panic where a test is to fail.
 
 mod compare;
 mod deaths;
