@@ -42,6 +42,8 @@ pub struct Entry {
     pub bucket_bytes: f64,
     /// Bytes of the optimizer's state in a file.
     pub file_bytes: f64,
+    /// Bytes that the worker which writes a checkpoint holds on top meanwhile.
+    pub saving_bytes: f64,
     /// Elements that a worker sends and receives in a step.
     pub volume_elements: f64,
 }
@@ -78,6 +80,7 @@ impl Training {
                 },
                 bucket_bytes: memory.in_flight,
                 file_bytes: memory.in_file,
+                saving_bytes: self.footprint.saving(self.parameters),
                 volume_elements: sharding.volume() * self.parameters,
             }
         };
@@ -97,9 +100,10 @@ impl Training {
         let entries = rows.iter().flat_map(|row| &row.by_sharding);
         let most = entries.map(|entry| entry.bytes).fold(0.0, f64::max);
         let (unit, factor) = UNITS.into_iter().find(|(_, factor)| most >= *factor).unwrap_or(UNITS[3]);
+        let saving = self.footprint.saving(self.parameters) / factor;
         let mut text = format!(
-            "{:.3e} parameters, {} ({}): {unit} of each worker by --shard; \
-             activations on top, 13 MB of buckets with gradients, three tensors with parameters",
+            "{:.3e} parameters, {} ({}): {unit} of each worker by --shard; activations on top, 13 MB of buckets with \
+             gradients, three tensors with parameters, {saving:.2} {unit} on the first worker while it saves",
             self.parameters, self.footprint.name, self.footprint.about
         );
         if self.redundancy > 1 {

@@ -23,7 +23,8 @@ pub(crate) fn start_workers(
     let mut job = kolo_launch::Job::new(command, nproc);
     job.master_port = master_port;
     job.env = env;
-    for (name, value) in ALLOCATOR {
+    let is_limited = kolo_values::address_space::limit().is_some();
+    for (name, value) in ALLOCATOR.into_iter().chain(SMALL_ARENAS.into_iter().filter(|_| is_limited)) {
         if std::env::var_os(name).is_none() {
             job.env.push((name.into(), value.into()));
         }
@@ -82,3 +83,9 @@ fn check_started(nproc: Option<usize>) -> Result<(), Failure> {
 /// freed pages to the system, it gets them back cleared, page by page, which costs about a tenth of a step on
 /// small machines. So mimalloc keeps them, in large pages where possible.
 const ALLOCATOR: [(&str, &str); 2] = [("MIMALLOC_PURGE_DELAY", "-1"), ("MIMALLOC_ALLOW_LARGE_OS_PAGES", "1")];
+
+/// Sizes of the runs of addresses that mimalloc reserves, and of the largest tensors in them, in KiB. By default it
+/// reserves 1 GiB at a time, and more than it needs for each large tensor, which a limit of addresses (`ulimit
+/// -v`) may not leave.
+const SMALL_ARENAS: [(&str, &str); 2] =
+    [("MIMALLOC_ARENA_RESERVE", "65536"), ("MIMALLOC_ARENA_MAX_OBJECT_SIZE", "4096")];

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kolo_comm::Rank;
 use kolo_reduction::Error;
-use kolo_reduction::state::{Holdings, StateCopy, Transfer, Visit, redistribute, transfer};
+use kolo_reduction::state::{Holdings, StateCopy, Transfer, Visit, redistribute};
 use kolo_step::timed;
 use kolo_sync::sync::SyncTraits;
 use kolo_sync::{JobState, Notes};
@@ -37,6 +37,14 @@ impl Replica {
     /// Copies all of the job's state, which must be on this rank ([`Replica::gather_residuals`]).
     pub(crate) fn whole_state(&mut self) -> Result<JobState, Error> {
         self.core.expect_whole_step()?;
+        let own = Holdings::of(|visit| self.visit_state(visit));
+        if let Some((_, JobState { notes, arrays })) =
+            self.core.gathered.as_ref().filter(|(steps, _)| *steps == self.core.progress.steps)
+            && arrays.holdings().first_missing(&own).is_none()
+        {
+            // Without another copy of this rank's own state.
+            return Ok(JobState { notes: notes.clone(), arrays: arrays.in_order_of(&names_of(&own)) });
+        }
         let own = self.own_state()?;
         match &mut self.core.gathered {
             Some((steps, JobState { notes, arrays })) if *steps == self.core.progress.steps => {
@@ -82,10 +90,19 @@ impl Replica {
         let mut want = vec![Holdings::default(); have.len()];
         want[0] = Holdings::union(&have);
         let transfers = redistribute(&have, &want)?;
+        let mut exposed = Duration::ZERO;
+        if group.rank() != Rank(0) {
+            for run in transfers.iter().filter(|transfer| transfer.from == group.rank()) {
+                let values = self.copy_of_run(run);
+                self.mode.check_stores(&mut self.core)?;
+                timed(&mut exposed, "residuals", || group.send(&values, Rank(0)))?;
+            }
+            self.core.step.add_exposed(exposed);
+            self.core.gathered = None;
+            return Ok(());
+        }
         // Of an array that rank 0 receives it may have a part itself.
-        let is_involved = |transfer: &&Transfer| transfer.from == group.rank() || group.rank() == Rank(0);
-        let involved: HashSet<_> =
-            transfers.iter().filter(is_involved).map(|transfer| &transfer.name).collect();
+        let involved: HashSet<_> = transfers.iter().map(|transfer| &transfer.name).collect();
         let mut moved = StateCopy::of(self.layout().len(), |visit| {
             self.visit_state(&mut |part| {
                 if involved.contains(&part.name) {
@@ -94,13 +111,28 @@ impl Replica {
             });
         });
         self.mode.check_stores(&mut self.core)?;
-        let mut exposed = Duration::ZERO;
-        timed(&mut exposed, "residuals", || transfer(&group, &transfers, &mut moved))?;
-        let core = &mut self.core;
-        core.step.add_exposed(exposed);
-        let steps = core.progress.steps;
-        core.gathered = (group.rank() == Rank(0)).then_some((steps, JobState { notes, arrays: moved }));
+        timed(&mut exposed, "residuals", || {
+            let receive = |Transfer { name, place, from, .. }: &Transfer| {
+                group.receive(moved.run_mut(name, place.clone()), *from)
+            };
+            transfers.iter().try_for_each(receive)
+        })?;
+        self.core.step.add_exposed(exposed);
+        self.core.gathered = Some((self.core.progress.steps, JobState { notes, arrays: moved }));
         Ok(())
+    }
+
+    /// Copies the run of an array that this rank sends. A copy of all that it sends would double its state.
+    fn copy_of_run(&mut self, Transfer { name, place, .. }: &Transfer) -> Vec<f32> {
+        let mut values = vec![0.0; place.len()];
+        self.visit_state(&mut |part| {
+            let run = part.place.start.max(place.start)..part.place.end.min(place.end);
+            if part.name == *name && run.start < run.end {
+                let from = run.start - part.place.start..run.end - part.place.start;
+                values[run.start - place.start..run.end - place.start].copy_from_slice(&part.values[from]);
+            }
+        });
+        values
     }
 
     /// Resets all state that a checkpoint restores: the replica is then like that of a process that has just
@@ -116,4 +148,13 @@ impl Replica {
         self.core.set_steps(steps);
         self.forget_backups()
     }
+}
+
+/// Returns empty arrays with the names of these runs, in their order.
+fn names_of(runs: &Holdings) -> StateCopy {
+    let mut names = StateCopy::new(0);
+    for (name, _) in &runs.0 {
+        names.run_mut(name, 0..0);
+    }
+    names
 }

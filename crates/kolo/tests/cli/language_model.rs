@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::program::{cut_after_first_checkpoint, fail, kolo, succeed, summary};
+use super::program::{cut_after_first_checkpoint, fail, kolo, stderr, succeed, summary};
 
 /// Writes a short text, and returns the options of a run of a few steps over it.
 pub fn job(folder: &Path) -> Vec<&'static str> {
@@ -134,4 +134,19 @@ fn what_is_no_language_model_or_no_text_is_told_in_a_sentence() {
     // The program has a text of its own.
     let output = kolo(folder, &["train", "--model", "gpt2:tiny", "--print-config"]).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains("data = \"kolo-documents\""));
+}
+
+/// `ulimit -v`: workers whose state cannot fit are refused before they make it, with what would fit.
+#[test]
+fn a_model_beyond_the_limit_of_addresses_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = "train --nproc 4 --shards 4 --model gpt2:small --batch-size 1 --context 16 --steps 1 --warmup-steps 0 --out run";
+    let script = format!("ulimit -v 1200000; exec {} {words}", env!("CARGO_BIN_EXE_kolo"));
+    let output =
+        std::process::Command::new("bash").args(["-c", &script]).current_dir(folder.path()).output().unwrap();
+    let words = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{words}");
+    assert!(words.contains("1229 MB of addresses (ulimit -v)"), "{words}");
+    assert!(words.contains("; with sharding `parameters` (--shard) they take 603 MB"), "{words}");
+    assert!(!folder.path().join("run").exists(), "nothing is left");
 }
