@@ -16,8 +16,15 @@ pub trait JobMembership: Send {
     ///
     /// # Errors
     ///
-    /// Generations are no longer formed, or too few workers have arrived for too long ([`Error::TooFew`]).
+    /// Generations are no longer formed, or too few workers have arrived for too long ([`Error::TooFew`]) and
+    /// this one has nothing to save.
     fn next_group(&mut self, reason: Option<&str>) -> Result<Group, Error>;
+
+    /// Returns why the group is the job's last one, if it is: too few workers are left ([`Error::TooFew`]).
+    /// It is there to save the state.
+    fn too_few(&self) -> Option<Error> {
+        None
+    }
 
     /// Records that this worker has the state of the job, so a later generation need not start from scratch.
     fn set_has_state(&mut self);

@@ -47,6 +47,8 @@ pub struct Member {
     listener: RegroupListener,
     pace: Arc<Pace>,
     generation: Option<Generation>,
+    /// Reason why the present group is the job's last one, if it is.
+    too_few: Option<Error>,
 }
 
 impl fmt::Debug for Member {
@@ -100,6 +102,7 @@ impl Member {
             listener,
             pace: Arc::new(Pace::new(options.timeout)),
             generation: None,
+            too_few: None,
         })
     }
 
@@ -156,14 +159,15 @@ impl Member {
 impl JobMembership for Member {
     /// Arrives at the coordinator, waits for an assignment in the next generation, and forms its group.
     /// Fails if the coordinator is gone, if no member that held the job's state is left
-    /// ([`Error::Orphaned`]), if too few members have come for too long ([`Error::TooFew`]), or if another
-    /// part of the job goes on ([`Error::Superseded`]).
+    /// ([`Error::Orphaned`]), if too few members have come for too long and this one does not hold the state
+    /// ([`Error::TooFew`]), or if another part of the job goes on ([`Error::Superseded`]).
     fn next_group(&mut self, reason: Option<&str>) -> Result<Group, Error> {
         let mut reason = reason.map(String::from);
         for _ in 0..FORMING_TRIES {
             let reply = self.arrive(reason.take())?;
-            let assignment = match self.membership.replied(reply) {
-                Outcome::Enter(assignment) => assignment,
+            let (assignment, too_few) = match self.membership.replied(reply) {
+                Outcome::Enter(assignment) => (assignment, None),
+                Outcome::EnterLast(assignment, too_few) => (assignment, Some(too_few)),
                 Outcome::ArriveAgain(why) => {
                     reason = Some(why);
                     continue;
@@ -177,7 +181,10 @@ impl JobMembership for Member {
             let worker = WorkerEnv { rank: Rank(rank), world_size, local_rank, endpoint: store.into() };
             match Group::join_served(&worker, &self.options, &|| self.listener.is_regroup_requested()) {
                 Ok(group) => {
-                    self.membership.formed();
+                    if too_few.is_none() {
+                        self.membership.formed();
+                    }
+                    self.too_few = too_few;
                     self.pace.begin();
                     group.follow_pace(&self.pace);
                     let formed = SystemTime::now();
@@ -192,6 +199,10 @@ impl JobMembership for Member {
             }
         }
         Err(Error::GenerationsFailed { tries: FORMING_TRIES })
+    }
+
+    fn too_few(&self) -> Option<Error> {
+        self.too_few.clone()
     }
 
     /// After this call, members without the job's state get [`Error::Orphaned`] when no holder is left.

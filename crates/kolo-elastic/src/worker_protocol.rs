@@ -49,8 +49,9 @@ pub(crate) struct Arrival {
 pub(crate) enum Reply {
     /// The member belongs to the next generation.
     Assigned(Assignment),
-    /// No generation follows: too few members have arrived. `first`: this one has the lowest rank.
-    TooFew { present: usize, min: usize, waited_ms: u64, first: bool },
+    /// No generation follows: too few members have arrived. Those that hold the state form a `last` group,
+    /// which is no generation, to save it.
+    TooFew { present: usize, min: usize, waited_ms: u64, last: Option<Assignment> },
     /// Every member that held the job's state is gone.
     StateLost,
     /// The coordinator cannot serve the next generation.

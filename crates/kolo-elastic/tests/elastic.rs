@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use kolo_comm::{Error, Group, JobMembership, Op, Options, Rank};
@@ -116,25 +116,52 @@ fn a_job_outlives_its_workers() {
     assert_eq!(seen.iter().map(|(_, generations)| generations.clone()).collect::<Vec<_>>(), expected);
 }
 
+/// After deaths too few members are left. Those form one group after another, as long as they die.
 #[test]
-fn too_few_members_get_an_error() {
-    let (coordinator, events) = coordinator();
-    coordinator.member_started("here/0");
-    coordinator.member_started("here/1");
-    std::thread::scope(|scope| {
-        let join = |name: &'static str| {
-            let mut member = Member::connect(coordinator.address(), name, &Options::default()).unwrap();
-            (member.next_group(None).unwrap(), member)
-        };
-        let first = scope.spawn(move || join("here/0"));
-        let (group, mut member) = join("here/1");
-        first.join().unwrap().0.abandon("it was killed");
-        coordinator.member_exited("here/0", &MemberExit::Failed("was killed by a test".into()));
-        assert!(group.barrier().is_err());
-        let error = member.next_group(Some("rank 0 died")).map(drop).unwrap_err();
-        assert!(matches!(error, Error::TooFew { present: 1, min: 2, first: true, .. }), "{error}");
-        assert!(events.iter().any(|event| event == CoordinatorEvent::TooFewMembers { present: 1 }));
+fn too_few_members_form_a_last_group() {
+    let (coordinator, events) = with_policy(MembershipPolicy { min_members: 3, ..POLICY });
+    let names = ["here/0", "here/1", "here/2"];
+    names.iter().for_each(|name| coordinator.member_started(name));
+    let fails = |name| {
+        let how = MemberExit::Failed("was killed by a test".into());
+        coordinator.member_exited(name, &how);
+    };
+    let meetings = [3, 2, 1].map(Barrier::new);
+    let live = |lives: usize| {
+        let name = names[lives];
+        let mut member = Member::connect(coordinator.address(), name, &Options::default()).unwrap();
+        let mut seen = Vec::new();
+        for deaths in 0..=lives {
+            let group = member.next_group((deaths > 0).then_some("a rank died")).unwrap();
+            let mut sum = [1];
+            group.all_reduce(&mut sum, Op::Sum).unwrap();
+            seen.push((sum[0], member.too_few().is_some()));
+            member.set_has_state();
+            meetings[deaths].wait();
+            if deaths == lives {
+                group.abandon("it was killed");
+                fails(name);
+            } else {
+                assert!(group.barrier().is_err());
+            }
+        }
+        (seen, member.too_few())
+    };
+    let live = &live;
+    let seen: Vec<_> = std::thread::scope(|scope| {
+        let lives: Vec<_> = (0..3).map(|lives| scope.spawn(move || live(lives))).collect();
+        lives.into_iter().map(|life| life.join().unwrap()).collect()
     });
+    let expected = [(3, false), (2, true), (1, true)];
+    for (lives, (seen, _)) in seen.iter().enumerate() {
+        assert_eq!(seen, &expected[..=lives]);
+    }
+    let last = seen[2].1.as_ref();
+    assert!(matches!(last, Some(Error::TooFew { present: 1, min: 3, is_last_group: true, .. })), "{last:?}");
+    let told: Vec<_> = events.try_iter().collect();
+    for present in [2, 1] {
+        assert!(told.contains(&CoordinatorEvent::TooFewMembers { present }), "{told:?}");
+    }
 }
 
 /// Runs a worker for ten steps. Then its thread hangs until `released`, or goes on without the hung worker.

@@ -34,8 +34,11 @@ pub enum FailureKind {
     WrongInput,
     /// Another process writes the run folder.
     OtherWriter,
-    /// The worker's host has no room for it, such as a full disk. The other workers may continue.
+    /// The worker's host has no room for it, such as a full disk. Where this is not the start, the other workers
+    /// may continue.
     NoRoom,
+    /// The loss, the gradient or the values are not finite any more, on all workers.
+    Diverged,
     /// Workers have died with whom the job's state is lost, or a part of it. A checkpoint may have it.
     StateLost,
 }
@@ -78,8 +81,8 @@ pub fn report_failure(error: &dyn Display, culprit: Option<Rank>) -> io::Result<
 }
 
 /// Does the same as [`report_failure`], and reports the kind of the failure. The launcher ends an elastic job
-/// at once after a failure by [wrong input](FailureKind::WrongInput), or with the job's
-/// [state](FailureKind::StateLost), because a replacement would fail as well.
+/// at once after a failure by [wrong input](FailureKind::WrongInput), [divergence](FailureKind::Diverged), or
+/// with the job's [state](FailureKind::StateLost), because a replacement would fail as well.
 ///
 /// # Errors
 ///
@@ -282,7 +285,12 @@ mod tests {
     #[test]
     fn the_kind_is_read_as_written_and_an_unknown_one_is_none() {
         let folder = tempfile::tempdir().unwrap();
-        let kinds = [FailureKind::WrongInput, FailureKind::OtherWriter, FailureKind::StateLost];
+        let kinds = [
+            FailureKind::WrongInput,
+            FailureKind::OtherWriter,
+            FailureKind::Diverged,
+            FailureKind::StateLost,
+        ];
         for kind in [None].into_iter().chain(kinds.map(Some)) {
             let file = folder.path().join(format!("{kind:?}.json"));
             write(&file, "no", None, None, kind).unwrap();

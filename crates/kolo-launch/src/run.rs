@@ -48,7 +48,8 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
         // The caller's words about the end come after these.
         let _ = UnblockedStderr.flush();
         let Err(LaunchError::Failed(report)) = &ended else { return ended };
-        if is_elastic || job.group_restarts == 0 || report.kind() == Some(FailureKind::WrongInput) {
+        let repeats = matches!(report.kind(), Some(FailureKind::WrongInput | FailureKind::Diverged));
+        if is_elastic || job.group_restarts == 0 || repeats {
             return ended;
         }
         if job.nnodes > 1 {

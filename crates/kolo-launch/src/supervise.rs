@@ -120,7 +120,8 @@ pub(crate) fn supervise(
             let request = requests.count(signal, Instant::now());
             phase = match phase {
                 Phase::Running | Phase::Failing { .. } | Phase::Leaving { .. } => {
-                    interrupted = Some(signal);
+                    // Workers that have ended were not interrupted.
+                    interrupted = Some(signal).filter(|_| !workers.all_ended());
                     terminate(workers, Signal::from_named_raw(signal).unwrap_or(Signal::TERM), grace)?
                 }
                 Phase::Terminating { .. } if request == StopRequest::Again => phase,

@@ -321,6 +321,11 @@ impl Progress {
         self.calendar.first_of_epoch(self.position.step)
     }
 
+    /// Number of epochs that the run as planned begins, of which `--steps` may cut off the last.
+    pub fn planned_epochs(&self) -> usize {
+        self.calendar.epochs_begun(self.calendar.total)
+    }
+
     /// Number of epochs begun.
     pub fn epochs_begun(&self) -> usize {
         self.calendar.epochs_begun(self.position.step)

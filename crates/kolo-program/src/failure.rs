@@ -158,6 +158,9 @@ fn kind(error: &(dyn Error + 'static)) -> Option<FailureKind> {
     {
         return Some(FailureKind::NoRoom);
     }
+    if error.downcast_ref().is_some_and(kolo_ddp::Error::is_divergence) {
+        return Some(FailureKind::Diverged);
+    }
     if matches!(error.downcast_ref(), Some(kolo_ddp::Error::OwnersLost { .. }))
         || matches!(error.downcast_ref(), Some(kolo_comm::Error::Orphaned))
     {
@@ -335,7 +338,9 @@ mod tests {
             let failure = kolo_ddp::optimizer::StoreFailure { fault, problem: "no".into() };
             kolo_ddp::Error::Offload { rank: Rank(0), failure }
         };
-        let kinds: [(Box<dyn Error + Send + Sync>, u8, Option<FailureKind>); 12] = [
+        let diverged = kolo_ddp::Error::ValuesNotFinite { step: 3, tensor: "w".into() };
+        let kinds: [(Box<dyn Error + Send + Sync>, u8, Option<FailureKind>); 13] = [
+            (Box::new(kolo_train::Error::from(diverged)), 1, Some(FailureKind::Diverged)),
             (Box::new(offload(StoreFault::NoRoom)), 1, Some(FailureKind::NoRoom)),
             (Box::new(offload(StoreFault::Lost)), 1, None),
             (Box::new(kolo_train::Error::from(lost())), 1, Some(FailureKind::StateLost)),

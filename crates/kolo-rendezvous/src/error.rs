@@ -163,8 +163,8 @@ pub enum Error {
         min: usize,
         /// Time that they waited for more workers; zero if none will come.
         waited: Duration,
-        /// True if this worker is the first of those that are present: it saves the state.
-        first: bool,
+        /// True if this worker is in a last group of those that held the state, in which they can save it.
+        is_last_group: bool,
     },
     /// A new worker finds no worker that has the state of the job.
     #[error("all workers that had the job's state have died; continue from a checkpoint, if there is one")]

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use kolo_comm::Error::TooFew;
-use kolo_comm::{Group, Rank};
+use kolo_comm::{Op, Rank};
 use kolo_data::DataSet;
 use kolo_metrics::Progress;
 use kolo_recipe::RunFolder;
@@ -15,9 +15,8 @@ use crate::suspects::Suspects;
 use crate::worker::{Ended, Worker};
 
 impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
-    /// Recovers from an error with the remaining workers. If they are too few, the first of them continues
-    /// alone until it can save the work. Returns true if it can save the work now.
-    pub(crate) fn recover(&mut self, error: Error) -> Result<bool, Error> {
+    /// Recovers from an error with the remaining workers. If they are too few, they save the work and end.
+    pub(crate) fn recover(&mut self, error: Error) -> Result<(), Error> {
         let Error::Training(error) = error else { return Err(error) };
         // The rank whose failure made the step fail.
         let failed = match &error {
@@ -26,38 +25,27 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         };
         let Err(error) = self.ddp.recover(error) else {
             self.note_failure(failed);
-            return Ok(false);
+            return Ok(());
         };
-        if !matches!(error, kolo_ddp::Error::Comm(TooFew { first: true, .. })) || self.ddp.steps() == 0 {
+        let can_save = matches!(error, kolo_ddp::Error::Comm(TooFew { is_last_group: true, .. }));
+        if !can_save || self.ddp.steps() == 0 {
             return Err(error.into());
         }
-        match self.ddp.regroup(Group::alone()) {
-            Err(lost @ kolo_ddp::Error::OwnersLost { .. }) => return Err(self.ends_without(&error, lost)),
-            alone => alone?,
-        }
         self.too_few = Some(error.to_string());
-        if self.ddp.with_replica(|replica| replica.is_halfway()) {
-            // Takes one more step, and ends.
-            self.ddp.leave();
-            return Ok(false);
-        }
-        Ok(true)
+        Ok(())
     }
 
-    /// Returns the error of a job that has too few workers, the first of which holds a part of the state
-    /// only.
-    fn ends_without(&self, too_few: &kolo_ddp::Error, lost: kolo_ddp::Error) -> Error {
-        Error::EndedEarly {
-            too_few: Some(too_few.to_string()),
-            max_hours: None,
-            step: self.ddp.steps(),
-            total: self.calendar.total,
-            kept: format!(
-                "{}: each worker holds a part of the state only, so none can save it alone (--checkpoint-steps saves it on the way)",
-                self.lost_work()
-            ),
-            cause: Some(Box::new(lost.into())),
+    /// Returns the reason to end here, if too few workers are left; `None` too if a step must be completed
+    /// first, after which they leave, or if only the summary is missing. A collective in their last group.
+    pub(crate) fn ends_here(&mut self, progress: &Progress) -> Result<Option<String>, Error> {
+        let Some(too_few) = self.too_few.clone() else { return Ok(None) };
+        let mut halfway = [i32::from(self.ddp.with_replica(|replica| replica.is_halfway()))];
+        self.ddp.group().all_reduce(&mut halfway, Op::Max)?;
+        if halfway == [1] {
+            self.ddp.leave();
+            return Ok(None);
         }
+        Ok(Some(too_few).filter(|_| !progress.is_over() || progress.is_unrecorded()))
     }
 
     /// Describes the work that is lost with an end that saves nothing.
@@ -88,9 +76,8 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         Ok(self.suspects.verdict(progress.step(), &self.sampler))
     }
 
-    /// Ends the run at a step that ends one worker after another. Rank 0 writes a checkpoint from before the
-    /// step, and all workers end with the reason once the checkpoint is written.
-    pub(crate) fn end_poisoned(
+    /// Ends the run for all workers, with the reason, once rank 0 has written a checkpoint.
+    pub(crate) fn end_together(
         &mut self,
         why: String,
         progress: &Progress,

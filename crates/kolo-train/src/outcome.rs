@@ -13,6 +13,7 @@ pub(crate) enum Outcome {
     Left,
     /// All workers have left the job.
     AllLeft,
-    /// The next step has ended one worker after another, for this reason.
-    Poisoned(String),
+    /// All workers save and end here for this reason: the next step has ended one worker after another, or
+    /// too few workers are left.
+    Ends(String),
 }

@@ -44,6 +44,8 @@ pub(crate) fn run<F: Framework<M>, M, D: DataSet + ?Sized + 'static>(
     if let (Err(error), Some(folder), false) = (&ended, &job.folder, job.resume)
         // Other workers of an elastic job may continue, unless the input prevents all of them from starting.
         && (is_first || is_elastic && error.is_input() && !folder.is_claimed())
+        // Its configuration shows why.
+        && !matches!(error, Error::Diverged(_))
     {
         match error.is_input() {
             true => folder.discard_without_checkpoint(),

@@ -82,13 +82,17 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             0 => String::new(),
             servers => format!(" and {}", counted(servers, "summation server")),
         };
+        let group = self.ddp.group();
+        let over = match group.world_size() {
+            1 => String::new(),
+            _ => format!(" over {}", group.transport()),
+        };
         format!(
-            "{} ({} parameters){}: {} over {}{servers}, {} × {} a step{}, {}{}",
+            "{} ({} parameters){}: {}{over}{servers}, {} × {} a step{}, {}{}",
             config.model,
             parameters(&self.ddp),
             config.on_data(),
             counted(workers, "worker"),
-            self.ddp.group().transport(),
             counted(config.shards, "shard"),
             counted(config.batch_size, "sample"),
             config.large_batch.describe_growth(),
@@ -123,7 +127,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
                             let summary = ended?.map(Box::new);
                             return unwritten.map_or(Ok(Ended::Over(summary)), Err);
                         }
-                        Err(error) => drop(self.carry_on(error, progress, writer)?),
+                        Err(error) => self.recover(error)?,
                     }
                 }
                 Ok(Outcome::Left) => {
@@ -131,16 +135,15 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
                     return Ok(Ended::Left);
                 }
                 Ok(Outcome::AllLeft) => {
+                    if let Some(why) = self.too_few.take() {
+                        return self.end_together(why, progress, writer.take());
+                    }
                     self.end_early(progress, writer.take())?;
                     return self.end_with_others(progress);
                 }
-                Ok(Outcome::Poisoned(why)) => return self.end_poisoned(why, progress, writer.take()),
+                Ok(Outcome::Ends(why)) => return self.end_together(why, progress, writer.take()),
                 Ok(Outcome::Regrouped) => {}
-                Err(error) => {
-                    if self.carry_on(error, progress, writer)? {
-                        return self.end_early(progress, writer.take()).map(|()| Ended::Left);
-                    }
-                }
+                Err(error) => self.recover(error)?,
             }
             begins = false;
         }
@@ -197,26 +200,6 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         Ok(told.into_iter().flatten().next().map(Error::Unwritten))
     }
 
-    /// Finds the remaining workers after a death. True if this one is alone and must save the work.
-    fn carry_on(
-        &mut self,
-        error: Error,
-        progress: &mut Progress,
-        writer: &mut Option<RunWriter>,
-    ) -> Result<bool, Error> {
-        if !self.recover(error)? {
-            return Ok(false);
-        }
-        self.catch_up(progress)?;
-        self.agree_again(progress)?;
-        // A single worker can write a missing summary.
-        if progress.is_over() && !progress.is_unrecorded() {
-            return Ok(false);
-        }
-        self.choose_writer(progress, writer, false).map_err(|error| self.nothing_kept(error, progress))?;
-        Ok(true)
-    }
-
     /// Continues from the ranks' present step until the run is over or the members change. `begins` is true
     /// for the first time.
     fn go_on(
@@ -231,12 +214,12 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         progress.synchronize(self.ddp.group())?;
         self.heed_patience(progress);
         let poisoned = self.compare_suspects(progress)?;
-        self.choose_writer(progress, writer, begins)?;
+        self.choose_writer(progress, writer, begins).map_err(|error| self.nothing_kept(error, progress))?;
         self.agree_again(progress)?;
-        if let Some(why) = poisoned {
+        if let Some(why) = self.ends_here(progress)?.or(poisoned) {
             // Rank 0 saves the state that other workers hold, too.
             self.ddp.with_replica(|replica| replica.gather_residuals())?;
-            return Ok(Outcome::Poisoned(why));
+            return Ok(Outcome::Ends(why));
         }
         loop {
             if progress.is_unrecorded() {

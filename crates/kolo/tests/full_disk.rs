@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         slow(test_where("the_end_waits_for_room", the_end_waits_for_room)),
         test_where("a_job_that_is_asked_to_end_waits_for_room", a_job_that_is_asked_to_end),
         test_where("a_disk_that_stays_full_is_told_and_resumed_from", a_disk_that_stays_full),
+        test_where("a_job_does_not_begin_without_room_for_all", a_job_does_not_begin_without_room_for_all),
         test_where("offloaded_state_needs_no_room_later", offloaded_state_needs_no_room_later),
         slow(test_where("chaos_fills_a_disk_up", chaos_fills_a_disk_up)),
     ])
@@ -162,6 +163,19 @@ fn a_disk_that_stays_full() -> Result<(), String> {
     let resumed = kolo(job.disk.path(), &["train", "--resume", "run", "--nproc", "2"]).output().unwrap();
     assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
     job.assert_whole();
+    Ok(())
+}
+
+/// The files of two workers have room, and that of a third one has not.
+fn a_job_does_not_begin_without_room_for_all() -> Result<(), String> {
+    let (disk, folder) = (SmallDisk::new(1)?, tempfile::tempdir().unwrap());
+    let place = disk.path().display().to_string();
+    let args = ["train", "--model", "mlp", "--nproc", "3", "--offload", &place, "--out", "run"];
+    let (status, said) = Logged::start(&mut kolo(folder.path(), &args), folder.path().join("words")).end();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("needs ") && said.contains("No space left on device"), "{said}");
+    assert!(!said.contains("generation 2") && said.matches("error:").count() == 1, "{said}");
+    assert!(!folder.path().join("run").exists(), "{said}");
     Ok(())
 }
 

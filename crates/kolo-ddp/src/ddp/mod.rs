@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use kolo_comm::Error::TooFew;
 use kolo_comm::{Group, JobMembership, Rank};
 use kolo_trace::What;
 
@@ -288,10 +289,16 @@ impl<B: Binding> Ddp<B> {
     ///
     /// `error` itself, or the reason why the job cannot continue.
     pub fn recover(&mut self, error: Error) -> Result<(), Error> {
-        self.with_replica(|replica| replica.recover(error))?;
-        self.follow_replica();
-        self.write(Which::All);
-        Ok(())
+        let recovered = self.with_replica(|replica| replica.recover(error));
+        let is_grouped = match &recovered {
+            Err(Error::Comm(TooFew { is_last_group, .. })) => *is_last_group,
+            recovered => recovered.is_ok(),
+        };
+        if is_grouped {
+            self.follow_replica();
+            self.write(Which::All);
+        }
+        recovered
     }
 
     /// Continues with other ranks, after an error or between two steps: see [`Replica::regroup`]. Shards are

@@ -77,9 +77,9 @@ impl Replica {
     ///
     /// # Errors
     ///
-    /// `error` itself, or the reason why the job cannot continue. If too few workers are left
-    /// ([`TooFew`](kolo_comm::Error::TooFew)), this one can save its state, or continue alone
-    /// ([`Replica::regroup`] with [`Group::alone`]).
+    /// `error` itself, or the reason why the job cannot continue. After [`TooFew`](kolo_comm::Error::TooFew)
+    /// with `is_last_group` the survivors have regrouped: together they can save the state, at once or, where
+    /// [`Replica::is_halfway`] is true on one of them, after one more step.
     pub fn recover(&mut self, error: Error) -> Result<(), Error> {
         if !is_survivable(&error) {
             return Err(error);
@@ -174,7 +174,7 @@ impl Replica {
                 }
             };
             match self.regroup(group.clone()) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return membership.too_few().map_or(Ok(()), |too_few| Err(too_few.into())),
                 Err(error) if is_survivable(&error) => reason = error.to_string(),
                 Err(error) => return Err(error),
             }

@@ -215,6 +215,10 @@ impl Driver {
                 });
             }
             Effect::Claim(claim) => return self.claim(claim),
+            Effect::ServeLast { members } => {
+                let store = self.serve_generation(members).map_err(|error| error.to_string());
+                return Some(Event::LastServed(store));
+            }
             Effect::FailGeneration { rank } => {
                 self.generation.iter().for_each(|store| store.fail(Error::Died { rank: Rank(rank) }));
             }

@@ -35,6 +35,8 @@ pub(crate) enum Event {
     Probed { launcher: u64, connection: u64, view: Option<LauncherView> },
     /// The arbiter has answered the last claim.
     ClaimAnswered(ClaimAnswer),
+    /// The store of the job's last group listens at this address, or could not be started.
+    LastServed(Result<SocketAddr, String>),
     /// All events up to now have been passed on: it is time to decide.
     Tick,
     /// The launcher ends in good order.

@@ -25,6 +25,8 @@ pub(crate) enum Outcome {
     Enter(Assignment),
     /// The worker arrives again, for this reason.
     ArriveAgain(String),
+    /// The worker forms the job's last group, which only saves the state, for the reason in the error.
+    EnterLast(Assignment, Error),
     /// The worker cannot go on.
     End(Error),
 }
@@ -64,9 +66,13 @@ impl Membership {
             Reply::Failed { reason } => {
                 Outcome::End(Error::system("the coordinator can form no generation", reason))
             }
-            Reply::TooFew { present, min, waited_ms, first } => {
+            Reply::TooFew { present, min, waited_ms, last } => {
                 let waited = Duration::from_millis(waited_ms);
-                Outcome::End(Error::TooFew { present, min, waited, first })
+                let too_few = Error::TooFew { present, min, waited, is_last_group: last.is_some() };
+                match last {
+                    Some(assignment) => Outcome::EnterLast(assignment, too_few),
+                    None => Outcome::End(too_few),
+                }
             }
         }
     }

@@ -48,10 +48,12 @@ impl Elastic {
             let kind = worker.failure_kind().filter(|_| status.failed());
             let is_wrong_input = kind == Some(FailureKind::WrongInput);
             let ends_job = match kind {
-                Some(FailureKind::StateLost) => true,
+                Some(FailureKind::StateLost | FailureKind::Diverged) => true,
                 // A worker without a rank has trained nothing; the others do not need what it lacks.
                 Some(FailureKind::WrongInput) => self.coordinator.ranks().last(&worker.member).is_some(),
-                Some(FailureKind::OtherWriter | FailureKind::NoRoom) | None => false,
+                // At the start the user may still give it room.
+                Some(FailureKind::NoRoom) => self.coordinator.generation() <= 1,
+                Some(FailureKind::OtherWriter) | None => false,
             };
             if ends_job && !done && !self.coordinator.is_finished() {
                 // Before its exit is reported: the others take no further part in a job that cannot go on.

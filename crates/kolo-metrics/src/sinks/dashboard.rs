@@ -18,17 +18,9 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
     about: "with --dashboard, on the terminal: loss, throughput, where the time goes, ranks, buckets",
     open: |run| {
         let tty = run.live.screen()?;
-        let (unit, epochs) = (in_line(run.unit), run.config.epochs);
+        let unit = in_line(run.unit);
         let workers = run.config.nproc;
-        Some(Box::new(Dashboard {
-            tty,
-            title: title(run),
-            unit,
-            epochs,
-            workers,
-            generation: 0,
-            painter: None,
-        }))
+        Some(Box::new(Dashboard { tty, title: title(run), unit, workers, generation: 0, painter: None }))
     },
 };
 
@@ -37,7 +29,6 @@ struct Dashboard {
     title: String,
     /// Unit that the loss counts.
     unit: String,
-    epochs: usize,
     /// Workers with which the run began.
     workers: usize,
     /// Generation of an elastic job.
@@ -51,7 +42,7 @@ impl MetricSink for Dashboard {
         if let Record::Generation { generation, .. } = record {
             self.generation = generation.number;
         }
-        let (epochs, number) = (self.epochs, self.generation);
+        let number = self.generation;
         let Some(painter) = &self.painter else { return Ok(()) };
         painter.update(|run| match record {
             Record::Note(line) => run.say(*line),
@@ -61,7 +52,7 @@ impl MetricSink for Dashboard {
             }
             Record::Step { row, report, .. } => step(run, row, report, number),
             Record::Epoch(row) => {
-                let words = epoch_words(row, epochs, &run.unit);
+                let words = epoch_words(row, run.epochs, &run.unit);
                 run.say(words);
             }
             Record::Summary(_) => {}
@@ -74,7 +65,8 @@ impl MetricSink for Dashboard {
             Some(painter) => painter.update(|run| run.go_on_from(progress.step())),
             None => {
                 let (title, unit) = (self.title.clone(), self.unit.clone());
-                let mut run = RunState::new(title, unit, self.epochs, progress.step(), progress.total());
+                let mut run =
+                    RunState::new(title, unit, progress.planned_epochs(), progress.step(), progress.total());
                 run.world_size = Some(self.workers);
                 let started = Painter::start(&self.tty, run);
                 self.painter = Some(started.map_err(|e| Error::file(&self.tty, e))?);

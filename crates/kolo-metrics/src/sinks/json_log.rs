@@ -20,7 +20,7 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
             result on standard output, a JSON object per line",
     open: |run| {
         let folder = run.folder.map(|folder| folder.path().to_owned());
-        let job = Job { folder, epochs: run.config.epochs, unit: run.unit.into() };
+        let job = Job { folder, epochs: 0, unit: run.unit.into() };
         (run.live.log_format == LogFormat::Json).then(|| -> Box<dyn MetricSink> {
             Box::new(JsonLog { console: Console::open(), job, pace: None })
         })
@@ -39,6 +39,7 @@ struct JsonLog {
 
 struct Job {
     folder: Option<PathBuf>,
+    /// Epochs of the run, from the first alignment on.
     epochs: usize,
     /// Unit that the loss counts.
     unit: String,
@@ -82,6 +83,7 @@ impl MetricSink for JsonLog {
     }
 
     fn align(&mut self, progress: &Progress) -> Result<(), Error> {
+        self.job.epochs = progress.planned_epochs();
         let (started, first_step, total) = (Instant::now(), progress.step(), progress.total());
         self.pace.get_or_insert(Pace { started, told: None, first_step, total });
         Ok(())

@@ -1,6 +1,5 @@
 //! The user's output: one bar for the job on a terminal, plain lines elsewhere, and the result at the end.
 
-use std::fmt::Write;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -25,14 +24,14 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
             return None;
         }
         let folder = run.folder.map(|folder| folder.path().to_owned());
-        let (epochs, unit) = (run.config.epochs, in_line(run.unit));
+        let unit = in_line(run.unit);
         let has_dashboard = run.live.screen().is_some();
         let lacks_dashboard = run.live.dashboard && !has_dashboard;
         let console = Console::open();
         Some(Box::new(Terminal {
             console,
             folder,
-            epochs,
+            epochs: 0,
             unit,
             has_dashboard,
             lacks_dashboard,
@@ -51,6 +50,7 @@ const NO_DASHBOARD: &str =
 struct Terminal {
     console: Console,
     folder: Option<PathBuf>,
+    /// Epochs of the run, from the first alignment on.
     epochs: usize,
     /// Unit that the loss counts.
     unit: String,
@@ -89,6 +89,7 @@ impl MetricSink for Terminal {
     }
 
     fn align(&mut self, progress: &Progress) -> Result<(), Error> {
+        self.epochs = progress.planned_epochs();
         if self.shown.is_none() {
             self.shown = Some(Shown::from(progress));
             self.console.show_progress(progress.step(), progress.total());
@@ -139,54 +140,54 @@ impl Terminal {
 
     fn end(&mut self, summary: &Summary) {
         self.shown = None;
-        let mut lines = String::new();
-        // Writing to a string cannot fail.
-        let _ = self.sum_up(summary, &mut lines);
-        self.console.result(lines);
+        self.console.result(in_columns(&self.results(summary)));
     }
 
-    fn sum_up(&self, summary: &Summary, to: &mut String) -> std::fmt::Result {
-        for score in &summary.scores.0 {
-            writeln!(to, "{:15} {}", score.metric.label(), score.shown())?;
-        }
-        writeln!(to, "train loss      {:.4}", summary.train_loss)?;
+    /// Returns the names and values of the result.
+    fn results(&self, summary: &Summary) -> Vec<(String, String)> {
+        let scores = summary.scores.0.iter().map(|score| (score.metric.label(), score.shown()));
+        let mut lines: Vec<(String, String)> = scores.collect();
+        let mut add = |name: &str, value: String| lines.push((name.into(), value));
+        add("train loss", format!("{:.4}", summary.train_loss));
         if let Some(skipped) = summary.skipped_steps {
             let is_rare = summary.sync.parse().is_ok_and(|mode: SyncMode| mode.traits().rounds.is_some());
             let of = if is_rare { "single islands".into() } else { summary.steps.to_string() };
-            writeln!(to, "skipped steps   {skipped} of {of}, because they overflowed")?;
+            add("skipped steps", format!("{skipped} of {of}, because they overflowed"));
         }
         let (unit, per_second) = (&self.unit, summary.speed.per_second);
-        writeln!(to, "training time   {:.1} s, {per_second:.0} {unit}/s", summary.train_seconds)?;
-        writeln!(
-            to,
-            "communication   {}",
-            communication(summary.comm_fraction, summary.exposed_comm_fraction)
-        )?;
+        add("training time", format!("{:.1} s, {per_second:.0} {unit}/s", summary.train_seconds));
+        add("communication", communication(summary.comm_fraction, summary.exposed_comm_fraction));
         if let Some(noise) = &summary.noise_scale {
-            writeln!(to, "noise scale     {}", noise.words(unit))?;
+            add("noise scale", noise.words(unit));
         }
         let Summary { sync, synchronized_steps, steps, summed_bytes, .. } = summary;
         // A resumed run counts those of its last part.
         if synchronized_steps < steps && sync != "every-step" {
-            writeln!(
-                to,
-                "synchronized    in {synchronized_steps} of {} ({sync}): {:.1} MB summed",
-                counted(*steps, "step"),
-                *summed_bytes as f64 / 1e6
-            )?;
+            let (steps, summed) = (counted(*steps, "step"), *summed_bytes as f64 / 1e6);
+            add(
+                "synchronized",
+                format!("in {synchronized_steps} of {steps} ({sync}): {summed:.1} MB summed"),
+            );
         }
         if let Some(staleness) = &summary.staleness {
-            writeln!(to, "staleness       {}", staleness.words())?;
+            add("staleness", staleness.words());
         }
-        writeln!(to, "weights         sha256 {}", summary.weights_sha256)?;
-        for warning in &summary.warnings {
-            writeln!(to, "warning         {warning}")?;
-        }
+        add("weights", format!("sha256 {}", summary.weights_sha256));
+        summary.warnings.iter().for_each(|warning| add("warning", warning.to_string()));
         if let Some(folder) = &self.folder {
-            writeln!(to, "run folder      {}", folder.display())?;
+            add("run folder", folder.display().to_string());
         }
-        Ok(())
+        lines
     }
+}
+
+/// Least width of the column of names.
+const NAMES: usize = 15;
+
+/// Returns a line for each name and value, the values in one column.
+fn in_columns(lines: &[(String, String)]) -> String {
+    let width = lines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(NAMES);
+    lines.iter().map(|(name, value)| format!("{name:width$} {value}\n")).collect()
 }
 
 pub(super) fn epoch_words(row: &EpochRow, epochs: usize, unit: &str) -> String {
@@ -222,5 +223,12 @@ mod tests {
     fn communication_is_told_in_shares_of_the_time() {
         let words = communication(0.173, 0.43);
         assert_eq!(words, "17.3 % of the time, waiting for it or for other workers 43.0 %");
+    }
+
+    #[test]
+    fn a_long_name_moves_all_values() {
+        let lines = |name: &str| in_columns(&[(name.into(), "1".into()), ("weights".into(), "2".into())]);
+        assert_eq!(lines("val loss"), "val loss        1\nweights         2\n");
+        assert_eq!(lines("val bits_per_byte"), "val bits_per_byte 1\nweights           2\n");
     }
 }

@@ -22,6 +22,7 @@ mod precision;
 mod rate;
 mod sharding;
 mod stem;
+mod surprises;
 mod sync;
 mod validity;
 
@@ -149,7 +150,7 @@ pub struct Recipe {
     /// that they share, and the job continues. The result stays the same
     #[arg(long, value_name = "STATE", default_value = Sharding::ALL[0].0)]
     pub shard: String,
-    /// Workers that hold each part of a divided state. With 2 the job continues when a worker dies, leaves or
+    /// Workers that hold each part of a divided state: 1 or 2. With 2 the job continues when a worker dies, leaves or
     /// joins, in the same bits
     #[arg(long, value_name = "WORKERS", default_value_t = 1)]
     pub redundancy: usize,

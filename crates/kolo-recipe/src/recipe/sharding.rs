@@ -85,6 +85,10 @@ impl Recipe {
     pub(super) fn check_sharding(&self) -> Result<(), Error> {
         let refused = |problem| Err(Error::setting(SHARD, &self.shard, problem));
         let sharding = self.sharding()?;
+        if self.redundancy > 2 {
+            let problem = "each part of the state has 1 or 2 workers that hold it; give 1 or 2";
+            return Err(Error::setting("--redundancy", self.redundancy, problem));
+        }
         if self.redundancy > 1 && self.is_shared() {
             let problem = "--shard host keeps state in memory that outlives each worker; set redundancy to 1";
             return Err(Error::setting("--redundancy", self.redundancy, problem));

@@ -221,6 +221,7 @@ fn what_cannot_be_is_told_with_its_value() {
             "--sync delayed:steps=1: it has no two steps of all shards",
         ),
         ("redundancy = 0", "--redundancy 0: it must be at least 1"),
+        ("redundancy = 3\nshard = \"optimizer\"", "workers that hold it; give 1 or 2"),
         (
             "redundancy = 2",
             "--redundancy 2: without --shard each worker holds all of the state; add --shard optimizer, gradients or parameters",

@@ -28,10 +28,14 @@ impl RunFolder {
     /// Removes the folder of a run that failed before its first step was recorded, because it would be in the
     /// way of the corrected run. A folder with any other contents stays.
     pub fn discard_unused(&self) {
-        let steps = fs::metadata(self.path.join(kolo_run_folder::STEPS));
-        if steps.map_or(true, |file| file.len() == 0) {
+        if !self.has_steps() {
             self.discard_without_checkpoint();
         }
+    }
+
+    /// Returns true if the metrics of a step have been written.
+    pub fn has_steps(&self) -> bool {
+        fs::metadata(self.path.join(kolo_run_folder::STEPS)).is_ok_and(|file| file.len() > 0)
     }
 
     /// Removes the folder of a run that failed by wrong input before its first checkpoint. A folder with any

@@ -20,15 +20,21 @@ const AWAY: Duration = Duration::from_secs(60);
 const TRIES: usize = 100;
 
 impl RunFolder {
-    /// Makes a new folder with the configuration in it.
+    /// Makes a new folder with the configuration in it. An empty one may exist.
     pub fn create(path: PathBuf, config: &Recipe) -> Result<Self, Error> {
+        Self::make(path, config, is_unfinished)
+    }
+
+    /// Makes a new folder with the configuration in it. `accepts` decides if one that exists is as good.
+    fn make(path: PathBuf, config: &Recipe, accepts: fn(&Path) -> bool) -> Result<Self, Error> {
         if let Some(parent) = path.parent() {
             create_folders(parent).map_err(|e| unmade(&path, parent, e))?;
         }
-        create_folder(&path).map_err(|e| match e.kind() {
-            ErrorKind::AlreadyExists => RunFolder::at(path.clone()).taken(),
-            _ => unmade(&path, &path, e),
-        })?;
+        match create_folder(&path) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists && accepts(&path) => {}
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => return Err(RunFolder::at(path).taken()),
+            made => made.map_err(|e| unmade(&path, &path, e))?,
+        }
         let folder = RunFolder::at(path);
         let written = folder.write(&folder.path.join(CONFIG), config.to_toml()?.as_bytes());
         if written.is_err() {
@@ -42,11 +48,12 @@ impl RunFolder {
     pub fn claim(path: PathBuf, config: &Recipe, job: &str) -> Result<Self, Error> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         create_folders(parent).map_err(|e| unmade(&path, parent, e))?;
+        // The rename replaces an empty folder.
+        is_unfinished(&path);
         let draft = tempfile::tempdir_in(parent).map_err(|e| unmade(&path, parent, e))?;
         let folder = RunFolder::at(draft.path().to_owned());
         folder.write(&folder.path.join(CONFIG), config.to_toml()?.as_bytes())?;
         folder.write(&folder.path.join(JOB), job.as_bytes())?;
-        // Fails for an existing folder that is not empty.
         match kolo_durable::rename(draft.path(), &path) {
             Ok(()) => sync_folder(parent).map_err(|e| Error::file(parent, e))?,
             Err(_) if is_of(&path, job) => {}
@@ -75,7 +82,8 @@ impl RunFolder {
 
     /// Makes `runs/<number>-<model>-<data>`, with the first free number.
     pub fn create_numbered(config: &Recipe) -> Result<Self, Error> {
-        Self::create(Self::next_numbered(config)?, config)
+        // Another run may take the number in the meantime.
+        Self::make(Self::next_numbered(config)?, config, |_| false)
     }
 
     /// Returns the path that [`Self::create_numbered`] would use, and makes nothing.
@@ -141,17 +149,14 @@ impl RunFolder {
     /// else, or it cannot be made.
     pub fn create_or_continue(path: PathBuf, config: &Recipe, job: Option<&str>) -> Result<Self, Error> {
         if !path.join(CONFIG).exists() {
-            // Fails, as it should, if the folder has files.
-            let _ = fs::remove_dir(&path);
             let made = match job {
                 Some(job) => Self::claim(path.clone(), config, job),
                 None => Self::create(path.clone(), config),
             };
             match made {
                 // Another worker of the job may have been faster.
-                Err(Error::FolderTaken { .. } | Error::NothingToResume { .. })
+                Err(Error::FolderTaken { .. } | Error::NothingToResume { .. } | Error::NotARun { .. })
                     if path.join(CONFIG).exists() => {}
-                Err(Error::FolderTaken { path }) => return Err(Error::NotARun { path }),
                 made => return made,
             }
         }
@@ -199,9 +204,21 @@ impl RunFolder {
     fn taken(self) -> Error {
         match self.is_run() && !self.has_checkpoints() && !self.is_complete() {
             true => Error::NothingToResume { path: self.path },
-            false => Error::FolderTaken { path: self.path },
+            false if self.is_run() => Error::FolderTaken { path: self.path },
+            false => Error::NotARun { path: self.path },
         }
     }
+}
+
+/// Returns true if a folder is empty, as one whose maker was killed. Removes a draft of the configuration.
+fn is_unfinished(path: &Path) -> bool {
+    let draft = path.join(format!(".{CONFIG}.part"));
+    let is_draft = |file: io::Result<fs::DirEntry>| file.is_ok_and(|file| file.path() == draft);
+    let is_unfinished = fs::read_dir(path).is_ok_and(|mut files| files.all(is_draft));
+    if is_unfinished {
+        let _ = fs::remove_file(draft);
+    }
+    is_unfinished
 }
 
 /// Returns the error of a run folder that cannot be made, because of a file or folder `at`.
@@ -254,6 +271,27 @@ mod tests {
             assert!(error.is_input() && error.to_string().ends_with("; choose another --out"), "{error}");
         }
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_folder_whose_making_was_cut_off_is_made_anew() {
+        let place = tempfile::tempdir().unwrap();
+        let (path, config) = (place.path().join("run"), Recipe::default());
+        let create = |path, config: &Recipe| RunFolder::create_or_continue(path, config, None);
+        for made in [RunFolder::create, create, |path, config: &Recipe| RunFolder::claim(path, config, "job")]
+        {
+            for draft in [None, Some(path.join(".config.toml.part"))] {
+                fs::create_dir(&path).unwrap();
+                draft.into_iter().for_each(|draft| fs::write(draft, "epo").unwrap());
+                assert!(made(path.clone(), &config).unwrap().is_run());
+                fs::remove_dir_all(&path).unwrap();
+            }
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join("thesis.tex"), "mine").unwrap();
+            assert!(matches!(made(path.clone(), &config), Err(Error::NotARun { .. })));
+            assert_eq!(fs::read_dir(&path).unwrap().count(), 1);
+            fs::remove_dir_all(&path).unwrap();
+        }
     }
 
     #[test]

@@ -40,7 +40,7 @@ fn find(run: &Run) -> Option<Found> {
     Some((
         of_share(pace.wire_wait_share()),
         format!(
-            "The link between the workers is too slow: {} of the time is waited for it",
+            "The link between the workers is too slow: workers wait for it {} of the time",
             percent(pace.wire_wait_share())
         ),
         why(run, &pace, &costs),

@@ -40,7 +40,7 @@ fn find(run: &Run) -> Option<Found> {
         format!("The buckets are too small: {} of {} each", count(buckets), bytes(middle)),
         format!(
             "{cap} are {} reductions a step for {}. One takes some {} whatever its bytes, {} of what all of \
-             them take ({} a step, besides {} of computing); {} of the time is waited for them.",
+             them take ({} a step, besides {} of computing); workers wait for them {} of the time.",
             count(buckets),
             bytes(costs.bytes),
             seconds(fixed),

@@ -32,7 +32,7 @@ fn find(run: &Run) -> Option<Found> {
     };
     Some((
         of_share(pace.exposed_share()),
-        format!("{} of the time is waited for communication", percent(pace.exposed_share())),
+        format!("Workers wait for communication {} of the time", percent(pace.exposed_share())),
         format!(
             "A step computes for {} and waits for {} more, {} of that with nothing on the wire. {buckets}",
             seconds(pace.compute_a_step()),

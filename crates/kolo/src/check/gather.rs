@@ -1,6 +1,8 @@
 //! Facts of all ranks.
 
 use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use kolo::Failure;
 use kolo_burn_train::{Slowdown, check_resume};
@@ -10,15 +12,18 @@ use kolo_check::probes::{
 };
 use kolo_check::{Facts, RankFacts, Trial};
 use kolo_comm::{Group, Rank};
+use kolo_program::output::note;
 use kolo_recipe::{BatchNormalization, RunFolder};
 
 use super::request::CheckRequest;
 use super::samples;
 use super::settings::settings;
-use super::trial::{TrialJob, differ, fastest_of};
+use super::trial::{TrialJob, fastest_of, may_be_disturbed};
 
 /// Most times that ranks try a step.
 const ROUNDS: usize = 3;
+/// Time after which the user learns what is going on.
+const SOON: Duration = Duration::from_secs(2);
 
 /// Gathers all facts. A collective: every rank gets the facts of all ranks.
 pub(crate) fn gather(group: &Group, request: &CheckRequest<'_>) -> Result<Facts, Failure> {
@@ -87,16 +92,35 @@ fn trial(
     };
     let pause = Slowdown::per_shard(request.slowdowns, group.rank().0);
     let job = TrialJob { recipe: recipe.to_toml()?, together, pause };
-    let mut best = Trial::NotTaken;
-    for _ in 0..ROUNDS {
-        group.barrier()?;
-        if computes {
-            best = fastest_of(best, job.run());
+    let words = format!("trying a step of {} on each worker; a large model takes minutes", recipe.model);
+    let is_told = group.rank() == Rank(0);
+    note_if_long(is_told.then_some(&words), || {
+        let mut best = Trial::NotTaken;
+        for _ in 0..ROUNDS {
+            group.barrier()?;
+            if computes {
+                best = fastest_of(best, job.run());
+            }
+            let all: Vec<Trial> = group.all_gather_value(&best)?;
+            if !may_be_disturbed(&all) {
+                break;
+            }
         }
-        let all: Vec<Trial> = group.all_gather_value(&best)?;
-        if !differ(&all) {
-            break;
-        }
-    }
-    Ok(best)
+        Ok(best)
+    })
+}
+
+/// Does the work. Prints these words on standard error if it takes long.
+fn note_if_long<T>(words: Option<&String>, work: impl FnOnce() -> T) -> T {
+    let (ends, ended) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if ended.recv_timeout(SOON) == Err(RecvTimeoutError::Timeout) {
+                words.into_iter().for_each(|words| note(words));
+            }
+        });
+        let done = work();
+        drop(ends);
+        done
+    })
 }

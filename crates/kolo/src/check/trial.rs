@@ -27,6 +27,8 @@ const ENOUGH: Duration = Duration::from_millis(400);
 /// Ratio of the slowest rank's time to the fastest one's from which both try again: less than that of a
 /// reported slow worker.
 const CLEARLY: f64 = 1.2;
+/// Seconds of a shard from which a short disturbance of its host changes little.
+const UNDISTURBED: f64 = 3.0;
 /// Time after which no other step begins.
 const LONG: Duration = Duration::from_secs(20);
 
@@ -100,15 +102,16 @@ pub(super) fn fastest_of(before: Trial, now: Trial) -> Trial {
     }
 }
 
-/// True if some rank's shard takes clearly longer than another's.
-pub(super) fn differ(trials: &[Trial]) -> bool {
+/// True if some rank's shard takes clearly longer than another's, and so little time that a short disturbance
+/// of its host may be the cause.
+pub(super) fn may_be_disturbed(trials: &[Trial]) -> bool {
     let times = trials.iter().filter_map(|trial| match trial {
         Trial::Taken(step) => Some(step.shard_seconds),
         _ => None,
     });
     let (least, most) =
         times.fold((f64::INFINITY, 0.0), |(least, most), time| (time.min(least), time.max(most)));
-    most > CLEARLY * least
+    most > CLEARLY * least && most < UNDISTURBED
 }
 
 /// Tries a step, as the process of a trial.
@@ -213,8 +216,10 @@ mod tests {
             Trial::Taken(step)
         };
         let failed = || Trial::Failed { how: "has failed".into(), was_killed: false, words: String::new() };
-        assert!(differ(&[taken(1.0), Trial::NotTaken, taken(1.3)]));
-        assert!(!differ(&[taken(1.0), failed(), taken(1.1)]) && !differ(&[]));
+        assert!(may_be_disturbed(&[taken(1.0), Trial::NotTaken, taken(1.3)]));
+        for same in [&[taken(1.0), failed(), taken(1.1)][..], &[], &[taken(4.0), taken(5.2)]] {
+            assert!(!may_be_disturbed(same), "{same:?}");
+        }
         assert_eq!(fastest_of(taken(1.3), taken(1.1)), taken(1.1));
         assert_eq!(fastest_of(Trial::NotTaken, taken(1.1)), taken(1.1));
         assert_eq!(

@@ -24,7 +24,7 @@ pub(crate) struct Generate {
     text: String,
     #[command(flatten)]
     checkpoint: OfRun,
-    /// Most tokens to generate; a token is a byte, or what --tokenizer has made of some
+    /// Most tokens to generate; a token is a byte, or a piece of text if the run has a tokenizer
     #[arg(long, default_value_t = 200)]
     tokens: usize,
     /// Below 1, likely tokens become likelier; 0 always takes the likeliest

@@ -19,9 +19,10 @@ pub(crate) struct Report {
     /// Run folders that `kolo train` has written
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
-    /// The file to write. Kolo replaces an older report, but no other file
-    #[arg(long, value_name = "FILE", default_value = "report.html")]
-    out: PathBuf,
+    /// The file to write. Kolo replaces an older report, but no other file [default: report.html in the run's
+    /// folder; of several runs, here]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
     /// File with the output of `kolo plan step --json` for the run's number of workers. The page shows its
     /// prediction beside the measurement
     #[arg(long, value_name = "FILE")]
@@ -30,6 +31,9 @@ pub(crate) struct Report {
     #[arg(long)]
     json: bool,
 }
+
+/// Default name of the page.
+const REPORT: &str = "report.html";
 
 /// Output of `kolo report --json`.
 #[derive(Serialize)]
@@ -72,7 +76,11 @@ impl Report {
         if let Some(file) = &self.plan {
             report.predicted = read(file)?;
         }
-        report.write(&self.out).map_err(failure)?;
+        let out = self.out.unwrap_or_else(|| match &*self.runs {
+            [run] => run.join(REPORT),
+            _ => REPORT.into(),
+        });
+        report.write(&out).map_err(failure)?;
         if self.json {
             let runs = report.runs.iter().map(|(run, findings)| PrintedRun {
                 run: &run.name,
@@ -80,10 +88,10 @@ impl Report {
                 findings,
                 remarks: &run.remarks,
             });
-            return print_json(&Printed { report: &self.out, runs: runs.collect() });
+            return print_json(&Printed { report: &out, runs: runs.collect() });
         }
         let lines: String = report.headlines().iter().map(|line| in_line(line) + "\n").collect();
-        print(&format!("{lines}{}\n", self.out.display()))
+        print(&format!("{lines}report: {}\n", in_line(out.display())))
     }
 }
 

@@ -215,9 +215,16 @@ fn workers_that_are_all_asked_to_end_keep_what_they_have() {
 
 #[test]
 fn too_few_workers_keep_what_they_have() {
-    for transport in ["shm", "tcp"] {
+    // Where state is divided, none of the two survivors has all of it.
+    let cases = [
+        ("shm", &[][..]),
+        ("tcp", &["--shard", "parameters", "--redundancy", "2"]),
+        ("shm", &["--shard", "optimizer", "--redundancy", "2"]),
+        ("shm", &["--shard", "host"]),
+    ];
+    for (transport, more) in selected(2, cases) {
         let folder = tempfile::tempdir().unwrap();
-        let more = ["--min", "3", "--max-restarts", "0", "--transport", transport];
+        let more = [&["--min", "3", "--max-restarts", "0", "--transport", transport], more].concat();
         let (status, words) = ended_early(folder.path(), &more, |job| send("KILL", &workers(job)[..1]));
         assert_eq!(status.code(), Some(137), "{words}");
         assert!(words.contains("rank 0 ") && words.contains("SIGKILL"), "{words}");

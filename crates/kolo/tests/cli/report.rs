@@ -20,8 +20,8 @@ fn what_train_writes_is_what_report_reads() {
         &["--precision", "f16", "--noise-scale", "--transport", "tcp", "--clip-norm", "1"],
     );
     let told = succeed(folder.path(), &["report", "a"]);
-    assert!(told.ends_with("report.html\n") && told.lines().count() >= 2, "{told}");
-    let page = fs::read_to_string(folder.path().join("report.html")).unwrap();
+    assert!(told.ends_with("\nreport: a/report.html\n"), "{told}");
+    let page = fs::read_to_string(folder.path().join("a/report.html")).unwrap();
     for part in
         ["Findings", "complete", "images/s", "Test accuracy", "bucket 0, ", "One generation with 2 workers"]
     {
@@ -39,7 +39,7 @@ fn what_train_writes_is_what_report_reads() {
         let told = succeed(folder.path(), &["report", "a", "--plan", "plan.json"]);
         assert!(told.contains("a step of 2 workers takes ") && told.contains(", were predicted\n"), "{told}");
     }
-    let page = fs::read_to_string(folder.path().join("report.html")).unwrap();
+    let page = fs::read_to_string(folder.path().join("a/report.html")).unwrap();
     assert!(page.contains("<h2>Predicted and measured</h2>"));
 }
 
@@ -72,5 +72,5 @@ fn what_is_no_run_is_told_in_a_sentence() {
         let (code, error) = told(&["run", "--plan", file]);
         assert!(code == 2 && error.contains(&format!("--plan {file}: ")) && error.contains(words), "{error}");
     }
-    assert!(!folder.path().join("report.html").exists(), "nothing was written");
+    assert!(!folder.path().join("run/report.html").exists(), "nothing was written");
 }

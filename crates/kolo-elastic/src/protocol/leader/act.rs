@@ -10,7 +10,7 @@ use crate::member_name::node_of;
 use crate::protocol::context::Context;
 use crate::protocol::effect::{Effect, Effects};
 use crate::protocol::local_members::LocalMembers;
-use crate::protocol::worker_set::{Action, Candidate, Decision};
+use crate::protocol::worker_set::{Action, Candidate, Decision, GivingUp};
 use crate::worker_protocol::{Assignment, Reply};
 
 impl Leader {
@@ -34,20 +34,40 @@ impl Leader {
                 self.send_all(&ToFollower::RequestRegroup { generation }, out);
             }
             Action::Evict(members) => members.into_iter().for_each(|member| self.evict(member, out)),
-            Action::GiveUp { candidates, present, waited } => {
-                let min = context.policy.min_members;
-                let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-                self.reply(local, &candidates, out, |rank| Reply::TooFew {
-                    present,
-                    min,
-                    waited_ms,
-                    first: rank == 0,
-                });
-                out.report(CoordinatorEvent::TooFewMembers { present });
-                self.send_all(&ToFollower::TooFewMembers { present }, out);
+            Action::GiveUp(ends) if ends.survivors.is_empty() => {
+                self.end_job(ends, Err(reason), context, local, out);
+            }
+            Action::GiveUp(ends) => {
+                out.push(Effect::ServeLast { members: ends.survivors.len() });
+                self.ends = Some(ends);
             }
             Action::ReportStateLost(candidates) => self.reply(local, &candidates, out, |_| Reply::StateLost),
         }
+    }
+
+    /// Tells all that too few members are left. The survivors form a last group with this store.
+    pub(super) fn end_job(
+        &mut self,
+        ends: GivingUp,
+        store: Result<SocketAddr, String>,
+        context: &Context,
+        local: &mut LocalMembers,
+        out: &mut Effects,
+    ) {
+        let GivingUp { survivors, others, present, waited } = ends;
+        let min = context.policy.min_members;
+        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        let too_few = |last| Reply::TooFew { present, min, waited_ms, last };
+        self.reply(local, &others, out, |_| too_few(None));
+        // No arbiter is asked: the group trains no further, and the run folder has one writer.
+        let id = GenerationId { number: self.workers.generation(), leader: context.launcher_id };
+        let reason = &self.last_reason.clone();
+        self.reply(local, &survivors, out, |rank| match &store {
+            Ok(store) => too_few(Some(assignment(id, &survivors, rank, *store, reason))),
+            Err(reason) => Reply::Failed { reason: reason.clone() },
+        });
+        out.report(CoordinatorEvent::TooFewMembers { present });
+        self.send_all(&ToFollower::TooFewMembers { present }, out);
     }
 
     pub(super) fn form_generation(
@@ -75,10 +95,7 @@ impl Leader {
         self.send_all(&ToFollower::Formed(formed.clone()), out);
         local.generation_formed(formed, out);
         self.reply(local, candidates, out, |rank| {
-            let node = node_of(&candidates[rank].member);
-            let local_rank = candidates[..rank].iter().filter(|other| node_of(&other.member) == node).count();
-            let (world_size, reason) = (candidates.len(), reason.clone());
-            Reply::Assigned(Assignment { generation: id, rank, world_size, local_rank, store, reason })
+            Reply::Assigned(assignment(id, candidates, rank, store, &reason))
         });
     }
 
@@ -109,4 +126,17 @@ impl Leader {
             }
         }
     }
+}
+
+/// Assigns a rank to one of the members of a group.
+fn assignment(
+    generation: GenerationId,
+    members: &[Candidate],
+    rank: usize,
+    store: SocketAddr,
+    reason: &str,
+) -> Assignment {
+    let node = node_of(&members[rank].member);
+    let local_rank = members[..rank].iter().filter(|other| node_of(&other.member) == node).count();
+    Assignment { generation, rank, world_size: members.len(), local_rank, store, reason: reason.into() }
 }

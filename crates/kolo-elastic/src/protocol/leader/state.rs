@@ -15,7 +15,7 @@ use crate::protocol::follower_state::FollowerEvent;
 use crate::protocol::followers::Followers;
 use crate::protocol::lineage::Lineage;
 use crate::protocol::local_members::{Detached, LocalMembers};
-use crate::protocol::worker_set::WorkerSet;
+use crate::protocol::worker_set::{GivingUp, WorkerSet};
 use crate::timeouts::FAREWELL;
 use crate::worker_protocol::Arrival;
 
@@ -36,6 +36,8 @@ pub(crate) struct Leader {
     pub(super) evicted: BTreeSet<String>,
     /// Reason of the last decision, kept so that it is logged only once.
     pub(super) last_reason: String,
+    /// The end of the job while the store of its last group starts.
+    pub(super) ends: Option<GivingUp>,
     /// Time and reason of giving up.
     pub(super) given_up: Option<(Instant, Detached)>,
 }
@@ -51,6 +53,7 @@ impl Leader {
             deferred_workers: context.deferred_workers,
             evicted: BTreeSet::new(),
             last_reason: String::new(),
+            ends: None,
             given_up: None,
         }
     }
@@ -143,6 +146,11 @@ impl Leader {
             Event::ClaimAnswered(answer) => {
                 self.claims.answered(answer);
                 self.tick(now, context, local, out);
+            }
+            Event::LastServed(store) => {
+                if let Some(ends) = self.ends.take() {
+                    self.end_job(ends, store, context, local, out);
+                }
             }
             Event::Tick => self.tick(now, context, local, out),
             Event::End => self.say_goodbye(out),

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 /// A member that waits for an assignment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Candidate {
     pub(crate) member: String,
     /// Number of the arrival that the leader must answer.
     pub(crate) arrival: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
     /// Nothing, until an event or the passing of time changes the decision.
     Wait,
@@ -22,14 +22,24 @@ pub(crate) enum Action {
     EndGeneration,
     /// These members hang: their launchers kill them.
     Evict(Vec<String>),
-    /// These members, `present` of them training, have waited too long: too few others have come.
-    GiveUp { candidates: Vec<Candidate>, present: usize, waited: Duration },
+    /// The waiting members, `present` of them training, have waited too long: too few others have come.
+    GiveUp(GivingUp),
     /// The job's state is lost with the members that held it. The leader informs the waiting members.
     ReportStateLost(Vec<Candidate>),
 }
 
+/// The end of a job that has too few members.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct GivingUp {
+    /// Members that form a last group to save the state, in the order of their ranks: they hold it, or serve.
+    pub(crate) survivors: Vec<Candidate>,
+    pub(crate) others: Vec<Candidate>,
+    pub(crate) present: usize,
+    pub(crate) waited: Duration,
+}
+
 /// An action and its reason. Users read the reason of a generation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Decision {
     pub(crate) action: Action,
     pub(crate) reason: String,

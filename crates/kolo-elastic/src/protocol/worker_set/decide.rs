@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use kolo_schedule::words::counted;
 
-use super::action::{Action, Decision};
+use super::action::{Action, Decision, GivingUp};
 use super::state::{Status, WorkerRecord, WorkerSet};
 
 /// Time for which a process counts as working after it was last seen to work.
@@ -19,7 +19,7 @@ impl WorkerSet {
         let waiting = count(|status| matches!(status, Status::Waiting(_)));
         let participating = count(|status| status == Status::Participating);
         let started = count(|status| status == Status::Started);
-        let enough = self.present() >= self.policy.min_members;
+        let enough = self.present() >= self.policy.min_members && !self.is_ending;
         if waiting == 0 {
             return wait("no member waits for an assignment");
         }
@@ -31,8 +31,12 @@ impl WorkerSet {
             return Decision::new(lost, "no member that held the job's state is left");
         }
         match (&self.ended, participating) {
+            // The launcher ends a job in which a worker lacks what it needs to begin.
+            (Some(_), 0) if enough && self.closed && !self.state_was_held => {
+                wait("the job ends before it begins")
+            }
             (Some(ended), 0) if enough => self.form(&ended.reason),
-            (Some(_), 0) if self.closed && started == 0 => self.give_up(Duration::ZERO),
+            (Some(_), 0) if self.is_ending || self.closed && started == 0 => self.give_up(Duration::ZERO),
             (Some(ended), 0) if now >= ended.at + self.policy.too_few_timeout => self.give_up(now - ended.at),
             (Some(_), 0) => wait("too few members wait for a generation"),
             // A member that has left while the generation formed is waited for by the others, who look for this.
@@ -42,6 +46,7 @@ impl WorkerSet {
             (Some(ended), 1..) => self.evict_hung(now, now - ended.at),
             (None, 0) if enough => self.form("members have left"),
             (None, 0) => Decision::new(Action::EndGeneration, "members have left"),
+            (None, 1..) if self.is_ending => wait("the job ends"),
             (None, 1..) if self.regroup_requested => wait("the running generation has not ended its step"),
             (None, 1..) => Decision::new(Action::RequestRegroup, "newcomers wait"),
         }
@@ -64,11 +69,14 @@ impl WorkerSet {
     /// Returns true if no known worker holds the state of the job. Until one has reported that it holds the
     /// state, those that were in a generation count as holders.
     fn is_state_lost(&self) -> bool {
-        let holds: fn(&WorkerRecord) -> bool = match self.state_was_held {
-            true => |worker| worker.has_state,
-            false => |worker| worker.last_rank.is_some() && !worker.is_server,
-        };
-        !self.workers.values().any(holds)
+        !self.workers.values().any(|worker| self.holds_its_state(worker))
+    }
+
+    fn holds_its_state(&self, worker: &WorkerRecord) -> bool {
+        match self.state_was_held {
+            true => worker.has_state,
+            false => worker.last_rank.is_some() && !worker.is_server,
+        }
     }
 
     fn form(&self, reason: &str) -> Decision {
@@ -77,8 +85,11 @@ impl WorkerSet {
 
     fn give_up(&self, waited: Duration) -> Decision {
         let reason = format!("fewer than {} are there", counted(self.policy.min_members, "member"));
-        let (candidates, present) = (self.candidates(), self.present());
-        Decision::new(Action::GiveUp { candidates, present, waited }, reason)
+        let stays = |worker: &WorkerRecord| worker.is_server || self.holds_its_state(worker);
+        let (survivors, others) = self.candidates().into_iter().partition(|candidate| {
+            self.generation > 0 && self.workers.get(&candidate.member).is_some_and(stays)
+        });
+        Decision::new(Action::GiveUp(GivingUp { survivors, others, present: self.present(), waited }), reason)
     }
 
     /// Number of waiting members that train.

@@ -12,6 +12,6 @@ mod state;
 mod tests;
 mod waiting;
 
-pub(crate) use action::{Action, Candidate, Decision};
+pub(crate) use action::{Action, Candidate, Decision, GivingUp};
 pub use policy::MembershipPolicy;
 pub(crate) use state::WorkerSet;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::action::{Action, Candidate, Decision};
+use super::action::{Action, Candidate, Decision, GivingUp};
 use super::policy::MembershipPolicy;
 use crate::generation::{Formed, History};
 
@@ -64,6 +64,8 @@ pub(crate) struct WorkerSet {
     pub(super) regroup_requested: bool,
     /// True if no more workers will start.
     pub(super) closed: bool,
+    /// True once too few members were left: no generation follows, only groups that save the state.
+    pub(super) is_ending: bool,
     pub(super) state_was_held: bool,
     /// The longest of the times that the returned workers would wait for the others.
     pub(super) rejoin_timeout: Option<Duration>,
@@ -81,6 +83,7 @@ impl WorkerSet {
             ended: None,
             regroup_requested: false,
             closed: false,
+            is_ending: false,
             state_was_held: false,
             rejoin_timeout: None,
         }
@@ -235,21 +238,32 @@ impl WorkerSet {
     pub(crate) fn apply(&mut self, decision: &Decision, now: Instant) {
         match &decision.action {
             Action::Wait => {}
-            Action::FormGeneration(candidates) => {
-                for (rank, candidate) in candidates.iter().enumerate() {
-                    let worker = self.record(&candidate.member);
-                    (worker.status, worker.last_rank) = (Status::Participating, Some(rank));
-                }
-                self.generation += 1;
-                (self.ended, self.regroup_requested, self.rejoin_timeout) = (None, false, None);
-            }
+            Action::FormGeneration(candidates) => self.take_part(candidates),
             Action::RequestRegroup => self.regroup_requested = true,
             Action::EndGeneration => self.end_generation(now, decision.reason.clone()),
             Action::Evict(members) => self.workers.retain(|member, _| !members.contains(member)),
-            Action::GiveUp { candidates, .. } | Action::ReportStateLost(candidates) => {
-                let left_out = |member: &str| candidates.iter().any(|candidate| candidate.member == member);
-                self.workers.retain(|member, _| !left_out(member));
+            Action::GiveUp(GivingUp { survivors, others, .. }) => {
+                self.leave_out(others);
+                if !survivors.is_empty() {
+                    self.is_ending = true;
+                    self.take_part(survivors);
+                }
             }
+            Action::ReportStateLost(candidates) => self.leave_out(candidates),
         }
+    }
+
+    /// Records the members of the next group, in the order of their ranks.
+    fn take_part(&mut self, candidates: &[Candidate]) {
+        for (rank, candidate) in candidates.iter().enumerate() {
+            let worker = self.record(&candidate.member);
+            (worker.status, worker.last_rank) = (Status::Participating, Some(rank));
+        }
+        self.generation += 1;
+        (self.ended, self.regroup_requested, self.rejoin_timeout) = (None, false, None);
+    }
+
+    fn leave_out(&mut self, candidates: &[Candidate]) {
+        candidates.iter().for_each(|candidate| drop(self.workers.remove(&candidate.member)));
     }
 }

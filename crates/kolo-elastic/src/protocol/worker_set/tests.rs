@@ -93,6 +93,14 @@ fn a_closed_job_does_not_begin() {
     set.close();
     set.exited("c", Some("was killed"), now);
     assert_waits(&mut set, now, "the job ends before it begins");
+    // The same where the group has formed, and no member has begun.
+    let mut set = participating(3, now);
+    set.close();
+    set.exited("2", Some("exited with code 1"), now);
+    ["0", "1"].iter().for_each(|member| set.arrived(member, 2, None, now));
+    assert_waits(&mut set, now, "the job ends before it begins");
+    set.holds_state("0");
+    assert_eq!(step(&mut set, now), form(&[("0", 2), ("1", 2)], "rank 2 (2) exited with code 1"));
 }
 
 #[test]
@@ -203,9 +211,13 @@ fn too_few_wait_and_then_give_up() {
     set.exited("0", Some("was killed"), now);
     set.arrived("1", 2, None, now);
     assert_waits(&mut set, now + POLICY.too_few_timeout / 2, TOO_FEW);
-    let candidates = vec![candidate("1", 2)];
     let waited = POLICY.too_few_timeout;
-    assert_eq!(act(&mut set, now + waited), Action::GiveUp { candidates, present: 1, waited });
+    let gives_up = |survivors: &[(&str, u64)], others: &[(&str, u64)], waited| {
+        let of = |members: &[(&str, u64)]| members.iter().map(|(member, n)| candidate(member, *n)).collect();
+        let (survivors, others, present) = (of(survivors), of(others), survivors.len() + others.len());
+        Action::GiveUp(GivingUp { survivors, others, present, waited })
+    };
+    assert_eq!(act(&mut set, now + waited), gives_up(&[("1", 2)], &[], waited));
 
     // Nobody else will come once the worker that is on its way has ended.
     let mut set = participating(2, now);
@@ -216,8 +228,23 @@ fn too_few_wait_and_then_give_up() {
     set.arrived("1", 2, None, now);
     assert_waits(&mut set, now, TOO_FEW);
     set.exited("new", Some("was killed"), now);
-    let candidates = vec![candidate("1", 2)];
-    assert_eq!(act(&mut set, now), Action::GiveUp { candidates, present: 1, waited: Duration::ZERO });
+    assert_eq!(act(&mut set, now), gives_up(&[("1", 2)], &[], Duration::ZERO));
+
+    // Those who hold the state form a last group, and others after further deaths. Nobody joins them.
+    let policy = MembershipPolicy { min_members: 5, ..POLICY };
+    let mut set = WorkerSet { policy, ..participating(4, now) };
+    ["0", "1", "2"].iter().for_each(|member| set.holds_state(member));
+    set.exited("0", Some("was killed"), now);
+    ["1", "2", "3"].iter().for_each(|member| set.arrived(member, 2, None, now));
+    assert_eq!(act(&mut set, now + waited), gives_up(&[("1", 2), ("2", 2)], &[("3", 2)], waited));
+    set.arrived("new", 1, None, now);
+    assert_waits(&mut set, now, "the job ends");
+    set.exited("1", Some("was killed"), now);
+    set.arrived("2", 3, Some("rank 0 died".into()), now);
+    assert_eq!(act(&mut set, now), gives_up(&[("2", 3)], &[("new", 1)], Duration::ZERO));
+    assert_eq!(set.generation(), 3);
+    set.exited("2", None, now);
+    assert!(set.is_finished());
 
     // A replacement in time.
     let mut set = participating(2, now);

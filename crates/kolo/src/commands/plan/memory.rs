@@ -26,8 +26,8 @@ pub(crate) struct Memory {
     /// Numbers of workers
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1, 8, 64])]
     workers: Vec<u64>,
-    /// State of each parameter: f32-sgd, f32-momentum, f32-adam or mixed-adam
-    #[arg(long, default_value = "mixed-adam", value_parser = footprint)]
+    /// State of each parameter: f32-sgd, f32-momentum (what `kolo train` has by default), f32-adam or mixed-adam
+    #[arg(long, default_value = "f32-momentum", value_parser = footprint)]
     footprint: &'static Footprint,
     /// Workers that hold each part of divided state, as with `kolo train --redundancy`
     #[arg(long, value_name = "COPIES", default_value_t = 1)]
@@ -45,10 +45,11 @@ impl Memory {
         if self.workers.contains(&0) {
             return Err(Failure::input("--workers 0: a job has at least one"));
         }
-        if self.redundancy == 0 {
-            return Err(Failure::input(
-                "--redundancy 0: one worker at least holds each part; give 1 or more",
-            ));
+        if ![1, 2].contains(&self.redundancy) {
+            let given = self.redundancy;
+            return Err(Failure::input(format!(
+                "--redundancy {given}: one worker or two hold each part; give 1 or 2"
+            )));
         }
         let (footprint, redundancy, offload) = (self.footprint, self.redundancy, self.offload);
         let training = Training { parameters: self.model_parameters()?, footprint, redundancy, offload };

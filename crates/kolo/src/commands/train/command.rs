@@ -1,5 +1,6 @@
 //! `kolo train` as a launcher, which prepares the run folder and starts the workers, and as one of them.
 
+use std::error::Error;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,14 +15,14 @@ use kolo_comm::{Op, Rank};
 use kolo_dashboard::{SCREEN, Screen};
 use kolo_data::{ImageDataSet, Part, Tokenizer};
 use kolo_ddp::straggler::Policy;
-use kolo_launch::{FailureKind, Messages};
+use kolo_launch::{FailureKind, LaunchError, Messages};
 use kolo_models as models;
 use kolo_program::output::{event, note, say, warn};
 use kolo_recipe::{RateConfig, Recipe, RunFolder, shell_quoted};
 
 use super::super::find_lr;
 use super::options::Train;
-use super::refusals::{no_dashboard, surprises};
+use super::refusals::no_dashboard;
 use crate::start_workers::{check_lone_worker, start_workers};
 
 impl Train {
@@ -57,7 +58,7 @@ impl Train {
         {
             self.report(&format!("--init {}: begins with {}", given.display(), weights.display()), note);
         }
-        for surprise in surprises(&own, images.samples(Part::Train)) {
+        for surprise in own.surprises(images.samples(Part::Train), self.begins()) {
             self.report(&surprise, warn);
         }
         let folder = self.folder(&config)?;
@@ -105,9 +106,16 @@ impl Train {
         );
         // The dashboard's screen ends before further messages.
         drop(screen);
+        // A signal to workers that had nothing left to do.
+        let result = result.or_else(|failure| match is_interruption(&failure) && folder.is_complete() {
+            true => Ok(()),
+            false => Err(failure),
+        });
         if let (Err(failure), None) = (&result, &self.resume) {
             match failure.kind() {
                 Some(FailureKind::WrongInput) => folder.discard_without_checkpoint(),
+                // Its configuration shows why.
+                Some(FailureKind::Diverged) => {}
                 _ => folder.discard_unused(),
             }
         }
@@ -284,23 +292,31 @@ impl Train {
 /// other process has taken the run over. Without a checkpoint, says so, and what there is.
 fn advise(failure: Failure, folder: &RunFolder) -> Failure {
     let is_lost = failure.kind() == Some(FailureKind::StateLost);
-    // A folder without a step has been removed.
-    let has_steps = folder.is_run();
+    let may_go_on = is_lost || matches!(failure.kind(), None | Some(FailureKind::Diverged));
+    // A folder without a step has been removed, unless the run has diverged.
+    let is_kept = folder.is_run();
     match folder.newest_checkpoint() {
         _ if folder.is_complete() || folder.is_written() => failure,
-        Ok(found) if is_lost || failure.kind().is_none() => {
+        Ok(found) if may_go_on => {
             let (path, step) = (shell_quoted(folder.path()), found.step);
             failure.advise(format!("`kolo train --resume {path}` continues after step {step}"))
         }
-        Err(_) if (is_lost || has_steps && failure.kind().is_none()) && !folder.has_checkpoints() => {
-            let kept = format!(" ({} keeps the metrics of its steps)", folder.path().display());
+        Err(_) if (is_lost || is_kept && may_go_on) && !folder.has_checkpoints() => {
+            let what = if folder.has_steps() { "the metrics of its steps" } else { "its configuration" };
+            let kept = format!(" ({} keeps {what})", folder.path().display());
             failure.advise(format!(
                 "there is no checkpoint, so the run can only begin anew; --checkpoint-steps writes some on the way{}",
-                if has_steps { &*kept } else { "" }
+                if is_kept { &*kept } else { "" }
             ))
         }
         _ => failure,
     }
+}
+
+fn is_interruption(failure: &Failure) -> bool {
+    failure
+        .source()
+        .is_some_and(|cause| matches!(cause.downcast_ref(), Some(LaunchError::Interrupted { .. })))
 }
 
 /// Prints the path of the timeline. Workers of a failed job leave parts, which this function joins.

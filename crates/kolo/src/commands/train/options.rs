@@ -40,7 +40,8 @@ pub(crate) struct Train {
     /// without a value: linear]
     #[arg(long, value_name = "RULE", num_args = 0..=1, default_missing_value = "linear")]
     pub(super) scale_lr: Option<ScalingRule>,
-    /// Run folder. It must not exist, except with --resume-or-start [default: runs/<number>-<model>-<data>]
+    /// Run folder. It must be new or empty, except with --resume-or-start [default:
+    /// runs/<number>-<model>-<data>]
     #[arg(long)]
     pub(in crate::commands) out: Option<PathBuf>,
     /// Continue the run in this folder from its newest good checkpoint. --epochs, or --steps if the run has
