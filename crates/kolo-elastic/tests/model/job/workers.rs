@@ -38,7 +38,9 @@ impl State {
             }
             Outcome::ArriveAgain(why) => self.arrive(job, worker, Some(&why)),
             // Its group only saves the state.
-            Outcome::EnterLast(_, why) | Outcome::End(why) => self.ends_worker(job, worker, Some(why.to_string())),
+            Outcome::EnterLast(_, why) | Outcome::End(why) => {
+                self.ends_worker(job, worker, Some(why.to_string()))
+            }
         }
     }
 
