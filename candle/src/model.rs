@@ -115,7 +115,7 @@ impl<M> Binding for CandleModel<M> {
     }
 
     /// Called only where parameters are to be divided.
-    fn take_inventory(&mut self) -> Result<Inventory, BindingError> {
+    fn hand_over(&mut self, _taker: &mut dyn TakeValues) -> Result<Inventory, BindingError> {
         Err(Error::Divided.into())
     }
 

@@ -34,15 +34,23 @@ pub fn diagnose(exits: &[WorkerExit]) -> Option<FailureReport> {
         is_input && exit.after > root.after + AT_ONCE && !is_alike(exit, root)
     };
     let victim = |exit: &WorkerExit| exit.blames().is_some() || !exit.status.failed() || is_second(exit);
+    // One message of several workers is printed once.
+    let repeats = |exit: &WorkerExit| {
+        let earlier = failed.iter().take_while(|earlier| earlier.member != exit.member);
+        exit.error.is_some() && earlier.filter(|it| other(it)).any(|earlier| earlier.error == exit.error)
+    };
     let well = |exit: &WorkerExit| matches!(exit.status, ExitStatus::Code(0) | ExitStatus::Stuck);
-    let apart = failed.iter().filter(|exit| other(exit) && !victim(exit) && !is_alike(exit, root));
+    let is_apart = |exit: &WorkerExit| other(exit) && !victim(exit) && !is_alike(exit, root);
+    let apart = failed.iter().filter(|exit| is_apart(exit) && !repeats(exit));
     Some(FailureReport {
         root: root.clone(),
         reason,
         lost: Vec::new(),
         alike: ranks(exits, |exit| other(exit) && is_alike(exit, root)),
         apart: apart.map(|exit| (*exit).clone()).collect(),
-        consequences: ranks(exits, |exit| other(exit) && !well(exit) && victim(exit)),
+        consequences: ranks(exits, |exit| {
+            other(exit) && !well(exit) && (victim(exit) || is_apart(exit) && repeats(exit))
+        }),
         stuck: ranks(exits, |exit| exit.status == ExitStatus::Stuck),
         exit_code: shell_code(match last_failed.status {
             ExitStatus::Code(code) => code,

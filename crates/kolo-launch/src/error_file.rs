@@ -34,8 +34,8 @@ pub enum FailureKind {
     WrongInput,
     /// Another process writes the run folder.
     OtherWriter,
-    /// The worker's host has no room for it, such as a full disk. Where this is not the start, the other workers
-    /// may continue.
+    /// The worker's host has no room for it, such as a full disk. At the start the job ends; later the other
+    /// workers may continue.
     NoRoom,
     /// The loss, the gradient or the values are not finite any more, on all workers.
     Diverged,

@@ -37,7 +37,8 @@ fn find(facts: &Facts) -> Option<Found> {
         ),
     );
     if empty > 0 {
-        what += &format!(": {} have none", count(empty));
+        let have = if empty == 1 { "has" } else { "have" };
+        what += &format!(": {} {have} none", count(empty));
         why += " Workers without samples wait in that step.";
     }
     if thin {

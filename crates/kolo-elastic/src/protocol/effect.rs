@@ -43,8 +43,8 @@ pub(crate) enum Effect {
     /// Asks the arbiter; [`Event::ClaimAnswered`](super::Event::ClaimAnswered) is the answer. The store of a
     /// granted generation replaces the last one.
     Claim(Claim),
-    /// Starts a store for the last group of a job, of so many members. It replaces that of the last generation;
-    /// [`Event::LastServed`](super::Event::LastServed) is the answer, at once.
+    /// Starts a store for the last group of a job, of so many members, in place of that of the last
+    /// generation. [`Event::LastServed`](super::Event::LastServed) is the answer, at once.
     ServeLast { members: usize },
     /// Reports the death of this rank to the members of the running generation.
     FailGeneration { rank: usize },

@@ -232,6 +232,16 @@ fn the_same_error_on_all() {
     assert_eq!((numbers(&report.alike), apart, report.consequences), (vec![1], vec![Some(Rank(2))], vec![]));
 }
 
+/// Survivors of a death end with one message, which the report has once.
+#[test]
+fn the_same_consequence_for_several() {
+    let survivor = |rank, millis| exit(rank, millis, ExitStatus::Code(1)).reporting("too few are left");
+    let report = judge(&[exit(0, 10, ExitStatus::Signal(SIGKILL)), survivor(2, 900), survivor(1, 950)]);
+    let apart: Vec<_> = report.apart.iter().map(|exit| exit.rank).collect();
+    assert_eq!((report.root.rank, apart), (Some(Rank(0)), vec![Some(Rank(2))]));
+    assert_eq!(numbers(&report.consequences), [1]);
+}
+
 #[test]
 fn two_lack_memory() {
     let report = judge(&[

@@ -150,8 +150,8 @@ pub struct Recipe {
     /// that they share, and the job continues. The result stays the same
     #[arg(long, value_name = "STATE", default_value = Sharding::ALL[0].0)]
     pub shard: String,
-    /// Workers that hold each part of a divided state: 1 or 2. With 2 the job continues when a worker dies, leaves or
-    /// joins, in the same bits
+    /// Workers that hold each part of a divided state: 1 or 2. With 2 the job continues when a worker dies,
+    /// leaves or joins, in the same bits
     #[arg(long, value_name = "WORKERS", default_value_t = 1)]
     pub redundancy: usize,
     /// Folder on a local disk for the optimizer's state, which each worker then has in a file instead of

@@ -54,6 +54,7 @@ fn wrong_words_are_named_with_their_remedy() {
             &["--shards 1000000000", "has 10000 samples", "at most as many"],
         ),
         (&["train", "--redundancy", "0"], &["--redundancy 0", "at least 1"]),
+        (&["train", "--shard", "optimizer", "--redundancy", "3"], &["--redundancy 3: ", "give 1 or 2"]),
         (
             &["train", "--redundancy", "2"],
             &[
@@ -71,7 +72,10 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--offload", "/dev/null"], &["--offload /dev/null: this is no folder"]),
         (
             &["train", "--shard", "optimizer", "--min", "1"],
-            &["--min and --max-restarts: with --shard optimizer each", "add --redundancy 2, or leave"],
+            &[
+                "--min 1: with --shard optimizer each worker has state",
+                "add --redundancy 2, or leave --min 1 out",
+            ],
         ),
         (
             &["launch", "--min", "1", "--", "kolo", "train", "--shard", "optimizer"],
@@ -317,6 +321,7 @@ fn folders_ports_and_checkpoints() {
         ["train", "--lr", "1e30", "--nproc", "2", "--batch-size", "8", "--warmup-steps", "0", "--out", "d"];
     let (_, error) = fail(folder.path(), &diverging);
     assert!(error.contains("diverged") && error.contains("--lr"), "{error}");
+    assert_eq!(error.matches("diverged").count(), 1, "{error}");
 
     // The checkpoint of a small network, in the run folder of a large one.
     succeed(folder.path(), &train("b"));

@@ -231,8 +231,8 @@ fn too_few_wait_and_then_give_up() {
     assert_eq!(act(&mut set, now), gives_up(&[("1", 2)], &[], Duration::ZERO));
 
     // Those who hold the state form a last group, and others after further deaths. Nobody joins them.
-    let policy = MembershipPolicy { min_members: 5, ..POLICY };
-    let mut set = WorkerSet { policy, ..participating(4, now) };
+    let mut set = participating(4, now);
+    set.policy.min_members = 5;
     ["0", "1", "2"].iter().for_each(|member| set.holds_state(member));
     set.exited("0", Some("was killed"), now);
     ["1", "2", "3"].iter().for_each(|member| set.arrived(member, 2, None, now));

@@ -125,6 +125,7 @@ impl State {
                 Rule::Majority => return Some(answer(own, Arbiter::default().claim(&claim))),
                 Rule::NoArbiter => return Some(answer(own, Ok(Verdict::Granted(claim.newest + 1)))),
             },
+            Effect::ServeLast { .. } => return Some(Event::LastServed(Ok(address_of(own)))),
             Effect::FailGeneration { .. } => {
                 let of_own = self.generations.iter_mut().rev().find(|(id, _)| id.leader == own as u64);
                 of_own.into_iter().for_each(|(_, generation)| generation.failed = true);

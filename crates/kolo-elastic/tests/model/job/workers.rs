@@ -37,7 +37,10 @@ impl State {
                 }
             }
             Outcome::ArriveAgain(why) => self.arrive(job, worker, Some(&why)),
-            Outcome::End(why) => self.ends_worker(job, worker, Some(why.to_string())),
+            // Its group only saves the state.
+            Outcome::EnterLast(_, why) | Outcome::End(why) => {
+                self.ends_worker(job, worker, Some(why.to_string()))
+            }
         }
     }
 

@@ -26,7 +26,8 @@ pub(crate) struct Memory {
     /// Numbers of workers
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1, 8, 64])]
     workers: Vec<u64>,
-    /// State of each parameter: f32-sgd, f32-momentum (what `kolo train` has by default), f32-adam or mixed-adam
+    /// State of each parameter: f32-sgd, f32-momentum (what `kolo train` has by default), f32-adam or
+    /// mixed-adam
     #[arg(long, default_value = "f32-momentum", value_parser = footprint)]
     footprint: &'static Footprint,
     /// Workers that hold each part of divided state, as with `kolo train --redundancy`
