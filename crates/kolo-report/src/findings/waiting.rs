@@ -58,7 +58,7 @@ mod tests {
         run.buckets.iter_mut().for_each(|bucket| bucket.p95 = 10.0 * bucket.p50);
         let finding = ENTRY.find(&run).unwrap();
         assert!(
-            finding.what.starts_with("50.8 % of the time") && finding.why.contains("10 times as long"),
+            finding.what.ends_with("50.8 % of the time") && finding.why.contains("10 times as long"),
             "{finding:?}"
         );
         run.buckets.clear();
