@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use candle_nn::{VarBuilder, VarMap};
-use kolo_ddp::binding::{Binding, BindingError, GradientSink, Inventory, Values, Which};
+use kolo_ddp::binding::{Binding, BindingError, GradientSink, Inventory, TakeValues, Values, Which};
 
 use crate::backends::{Recorder, builder, giving};
 use crate::options::Options;
