@@ -32,7 +32,7 @@ impl WorkerSet {
         }
         match (&self.ended, participating) {
             // The launcher ends a job in which a worker lacks what it needs to begin.
-            (Some(_), 0) if enough && self.closed && !self.state_was_held => {
+            (Some(_), 0) if enough && self.closed && !self.state_was_held && self.generation <= 1 => {
                 wait("the job ends before it begins")
             }
             (Some(ended), 0) if enough => self.form(&ended.reason),
