@@ -131,13 +131,13 @@ fn too_few_members_form_a_last_group() {
         let name = names[lives];
         let mut member = Member::connect(coordinator.address(), name, &Options::default()).unwrap();
         let mut seen = Vec::new();
-        for deaths in 0..=lives {
+        for (deaths, meeting) in meetings.iter().enumerate().take(lives + 1) {
             let group = member.next_group((deaths > 0).then_some("a rank died")).unwrap();
             let mut sum = [1];
             group.all_reduce(&mut sum, Op::Sum).unwrap();
             seen.push((sum[0], member.too_few().is_some()));
             member.set_has_state();
-            meetings[deaths].wait();
+            meeting.wait();
             if deaths == lives {
                 group.abandon("it was killed");
                 fails(name);
