@@ -269,7 +269,13 @@ fn a_finished_job_does_not_wait_for_a_stopped_replacement() {
     assert!(job.has_said("2 workers over"));
     let members = workers(&job.process);
     send("KILL", &members[1..]);
-    let newcomer = || workers(&job.process).into_iter().find(|worker| !members.contains(worker));
+    // One that has begun: the launcher waits for a process that it has just made to start its program.
+    let has_begun = |pid: u32| {
+        std::fs::read(format!("/proc/{pid}/environ"))
+            .is_ok_and(|all| all.split(|byte| *byte == 0).any(|variable| variable.starts_with(b"RANK=")))
+    };
+    let newcomer =
+        || workers(&job.process).into_iter().find(|worker| !members.contains(worker) && has_begun(*worker));
     wait_until("no replacement", || newcomer().is_some());
     send("STOP", newcomer().as_slice());
     let (status, words) = job.end();

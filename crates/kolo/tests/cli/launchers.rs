@@ -69,7 +69,7 @@ fn a_launcher_that_comes_late_joins_in() {
     let master = masters(2);
     let range = ["--nnodes", "1:2"];
     // Slow, so that it does not end before the second one joins.
-    let start = |node| start(folder.path(), node, &range, &master, &["--slow", "0:compute:15"]);
+    let start = |node| start(folder.path(), node, &range, &master, &["--slow", "0:compute:5"]);
     let mut first = start(0);
     has_begun(&mut first, folder.path());
     let second = start(1);
