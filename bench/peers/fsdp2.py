@@ -30,7 +30,7 @@ RESHARD, AHEAD = (0, 1), (0, 1, 2)
 
 @dataclass(frozen=True)
 class Line:
-    """What a program is asked for; the settings of FSDP2 come first."""
+    """Line that a program is asked for; the settings of FSDP2 come first."""
 
     settings: tuple[int, ...]
     model: Model

@@ -367,7 +367,8 @@ def forks():
                 group.barrier()
             except kolo.InvalidCall as error:
                 assert "forks" in str(error), error
-                # Neither an exception that leaves the block nor the interpreter's end ends the parent's group.
+                # Neither an exception that leaves the block nor the end of the interpreter ends the
+                # parent's group.
                 sys.exit(7)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         assert group.all_reduce(np.ones(1))[0] == group.size

@@ -9,7 +9,7 @@ use crate::tensor_list::{TensorList, Ties};
 use crate::{flat_tensor, tensors};
 
 /// Makes a trained parameter whose elements get their values at its first use, each by its row-major index.
-/// Where values are divided among ranks ([`Sharding::Parameters`](kolo_ddp::Sharding)), no rank then has
+/// With values that are divided among ranks ([`Sharding::Parameters`](kolo_ddp::Sharding)), no rank then has
 /// more than one such parameter at the start.
 ///
 /// ```

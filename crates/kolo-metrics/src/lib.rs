@@ -11,7 +11,7 @@
 //! | `classification`, `ranking` | counts of classes; figures of the order of all samples |
 //! | `calendar` | events due after a step |
 //! | `meter`, `samples` | rows of steps and epochs, sums and percentiles over them |
-//! | `progress`, `summed_steps`, `waiting_steps`, `evaluations`, `sync_progress` | the run's progress, as every worker knows it |
+//! | `progress`, `summed_steps`, `waiting_steps`, `evaluations`, `sync_progress` | the run's progress |
 //! | `summary`, `noise_summary`, `staleness_summary` | the figures of a whole run |
 //! | `sinks` | the files and live views |
 

@@ -154,8 +154,8 @@ impl Footprint {
         }
     }
 
-    /// Returns the bytes that the worker which writes a checkpoint holds on top meanwhile: a copy of exact values
-    /// and of the optimizer's state, whole even where other workers have parts of them.
+    /// Returns the bytes that the worker which writes a checkpoint holds on top meanwhile: a copy of exact
+    /// values and of the optimizer's state, whole even where other workers have parts of them.
     pub fn saving(&self, parameters: f64) -> f64 {
         let values = if self.parameter < 4.0 { 0.0 } else { self.parameter };
         parameters * (values + self.optimizer)

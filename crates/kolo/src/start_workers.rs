@@ -84,8 +84,8 @@ fn check_started(nproc: Option<usize>) -> Result<(), Failure> {
 /// small machines. So mimalloc keeps them, in large pages where possible.
 const ALLOCATOR: [(&str, &str); 2] = [("MIMALLOC_PURGE_DELAY", "-1"), ("MIMALLOC_ALLOW_LARGE_OS_PAGES", "1")];
 
-/// Sizes of the runs of addresses that mimalloc reserves, and of the largest tensors in them, in KiB. By default it
-/// reserves 1 GiB at a time, and more than it needs for each large tensor, which a limit of addresses (`ulimit
-/// -v`) may not leave.
+/// Sizes of the runs of addresses that mimalloc reserves, and of the largest tensors in them, in KiB. By
+/// default it reserves 1 GiB at a time, and more than it needs for each large tensor, which a limit of
+/// addresses (`ulimit -v`) may not leave.
 const SMALL_ARENAS: [(&str, &str); 2] =
     [("MIMALLOC_ARENA_RESERVE", "65536"), ("MIMALLOC_ARENA_MAX_OBJECT_SIZE", "4096")];

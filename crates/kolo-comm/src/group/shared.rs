@@ -68,8 +68,8 @@ impl Shared {
         }
     }
 
-    /// Runs a collective on memory that is no buffer's, as [`Shared::run`] does; false if the backend does not
-    /// run on it.
+    /// Runs a collective on memory that is no buffer's, as [`Shared::run`] does; false if the backend does
+    /// not run on it.
     pub(super) fn run_on(
         &self,
         collective: &Collective,

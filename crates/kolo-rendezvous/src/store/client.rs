@@ -105,8 +105,8 @@ impl Store {
         self.find(&Request::Take { key: key.into(), wait_ms: milliseconds(wait) })
     }
 
-    /// Waits for the values of `topic/0` to `topic/<count − 1>`; returns the missing ones after `wait`. Fails
-    /// as [`Store::get`] does.
+    /// Waits for the values of `topic/0` to `topic/<count − 1>`; returns the missing ones after `wait`.
+    /// Fails as [`Store::get`] does.
     pub fn gather(&mut self, topic: &str, count: usize, wait: Duration) -> Result<Gathered, Error> {
         let mut values = Vec::new();
         while values.len() < count {

@@ -22,7 +22,7 @@ impl Step {
 
     /// Starts to send this rank's new values of a bucket to all ranks, and to receive theirs. The slices of
     /// [`Step::collect_own`] have been stepped. All ranks call it for the same buckets in the same order.
-    /// Where gradients are divided, the values of earlier buckets may arrive meanwhile. Fails if memory runs
+    /// If gradients are divided, the values of earlier buckets may arrive meanwhile. Fails if memory runs
     /// out.
     pub fn gather(&mut self, bucket: usize, values: &mut [f32]) -> Result<(), Error> {
         let is_alone = !self.options.synchronize || self.ranks.group.world_size() == 1;

@@ -1,6 +1,6 @@
 //! First values of a model: whole, or handed over tensor by tensor and divided at once.
 //!
-//! Where values are divided (stage 3), no rank ever has all of them: each tensor is made, compared with that
+//! In stage 3 no rank ever has all values: each tensor is made, compared with that
 //! of the other ranks, and dropped but for this rank's part. If some rank has made another one, all take that
 //! of rank 0, as they do with whole values.
 
