@@ -28,7 +28,8 @@ LARGE_PAGES = {
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
 """For both sides, as the workers of `kolo launch` have it."""
-WIDTH, POSITIONS = 768, 1024
+WIDTH, HEAD, POSITIONS = 768, 64, 1024
+"""Of GPT-2's smallest published size."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +40,17 @@ class Shape:
     vocabulary: int
     batch: int
     time: int
+    width: int = WIDTH
 
     def words(self) -> str:
-        return f"{self.layers} {self.vocabulary} {self.batch} {self.time}"
+        return f"{self.layers} {self.width} {self.vocabulary} {self.batch} {self.time}"
 
     def tokens(self) -> int:
         return self.batch * self.time
 
     def parameters(self) -> int:
-        block = 12 * WIDTH**2 + 13 * WIDTH
-        return self.layers * block + 2 * WIDTH + (POSITIONS + self.vocabulary) * WIDTH
+        block = 12 * self.width**2 + 13 * self.width
+        return self.layers * block + (2 + POSITIONS + self.vocabulary) * self.width
 
 
 def main() -> int:
@@ -98,7 +100,7 @@ def compare_values(options: argparse.Namespace, example: list[str], shapes: list
 def head() -> str:
     return f"""## GPT-2
 
-A training step of GPT-2 at width {WIDTH} (12 heads, tied embedding): forward, backward and AdamW without dropout,
+A training step of GPT-2 at width {WIDTH} ({WIDTH // HEAD} heads, tied embedding): forward, backward and AdamW without dropout,
 f32, one thread ({machine.cpu_model()}). Tokens a second of processor time, the median of all rounds
 (lowest–highest). PyTorch has fused AdamW and `scaled_dot_product_attention`, as it comes and by
 `torch.compile`. The ratio is the median of each round's, to the faster of the two.

@@ -1,6 +1,6 @@
 """Processor time of a training step of GPT-2 (forward, backward, fused AdamW) in PyTorch, on one thread.
 
-It reads lines `LAYERS VOCABULARY BATCH TIME SECONDS` from standard input, and answers each with the median of
+It reads lines `LAYERS WIDTH VOCABULARY BATCH TIME SECONDS` from standard input, and answers each with the median of
 the steps that fit into the time, in milliseconds. With `--compile` the module and its loss are compiled.
 """
 
@@ -14,38 +14,38 @@ import torch
 from torch.nn import GELU, Embedding, LayerNorm, Linear, Module, Sequential
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
-WIDTH, HEADS, POSITIONS = 768, 12, 1024
-"""Of GPT-2's smallest published size."""
+HEAD, POSITIONS = 64, 1024
+"""Of GPT-2's published sizes: the width of a head, and the longest window."""
 
 
 class Block(Module):
     """Normalizations come first; one linear layer computes queries, keys and values."""
 
-    def __init__(self):
+    def __init__(self, width: int):
         super().__init__()
-        self.ln_1, self.ln_2 = LayerNorm(WIDTH), LayerNorm(WIDTH)
-        self.c_attn, self.c_proj = Linear(WIDTH, 3 * WIDTH), Linear(WIDTH, WIDTH)
+        self.ln_1, self.ln_2 = LayerNorm(width), LayerNorm(width)
+        self.c_attn, self.c_proj = Linear(width, 3 * width), Linear(width, width)
         self.mlp = Sequential(
-            Linear(WIDTH, 4 * WIDTH), GELU(approximate="tanh"), Linear(4 * WIDTH, WIDTH)
+            Linear(width, 4 * width), GELU(approximate="tanh"), Linear(4 * width, width)
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, length, _ = x.shape
-        parts = self.c_attn(self.ln_1(x)).split(WIDTH, dim=2)
-        q, k, v = (part.view(batch, length, HEADS, -1).transpose(1, 2) for part in parts)
+        batch, length, width = x.shape
+        parts = self.c_attn(self.ln_1(x)).split(width, dim=2)
+        q, k, v = (part.view(batch, length, -1, HEAD).transpose(1, 2) for part in parts)
         heads = scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.c_proj(heads.transpose(1, 2).reshape(batch, length, WIDTH))
+        x = x + self.c_proj(heads.transpose(1, 2).reshape(batch, length, width))
         return x + self.mlp(self.ln_2(x))
 
 
 class Gpt2(Module):
     """The embedding of tokens is also the last layer."""
 
-    def __init__(self, layers: int, vocabulary: int):
+    def __init__(self, layers: int, width: int, vocabulary: int):
         super().__init__()
-        self.wte, self.wpe = Embedding(vocabulary, WIDTH), Embedding(POSITIONS, WIDTH)
-        self.blocks = Sequential(*(Block() for _ in range(layers)))
-        self.ln_f = LayerNorm(WIDTH)
+        self.wte, self.wpe = Embedding(vocabulary, width), Embedding(POSITIONS, width)
+        self.blocks = Sequential(*(Block(width) for _ in range(layers)))
+        self.ln_f = LayerNorm(width)
 
     def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The mean loss."""
@@ -61,10 +61,12 @@ def windows(vocabulary: int, batch: int, length: int) -> torch.Tensor:
     return ((number * 7_919 + number // 3 * 104_729) % vocabulary).reshape(batch, length + 1)
 
 
-def step(layers: int, vocabulary: int, batch: int, length: int, compiled: bool) -> Callable[[], float]:
+def step(
+    layers: int, width: int, vocabulary: int, batch: int, length: int, compiled: bool
+) -> Callable[[], float]:
     """A function that takes a step and returns its milliseconds, after two that warm up."""
     torch.manual_seed(0)
-    model: Module = Gpt2(layers, vocabulary)
+    model: Module = Gpt2(layers, width, vocabulary)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.1, fused=True)
     loss_of = torch.compile(model) if compiled else model
     tokens = windows(vocabulary, batch, length)

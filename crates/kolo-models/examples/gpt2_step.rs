@@ -1,12 +1,11 @@
 //! Processor time of a training step of GPT-2 (forward, backward, AdamW) with one worker, for
 //! `bench/peers/gpt2.py`; `cargo run --release -p kolo-models --example gpt2_step`.
 //!
-//! It reads lines `LAYERS VOCABULARY BATCH TIME SECONDS` from standard input, and answers each with the
+//! It reads lines `LAYERS WIDTH VOCABULARY BATCH TIME SECONDS` from standard input, and answers each with the
 //! median of the steps that fit into the time, in milliseconds.
 //!
-//! `gpt2_step --shard parameters` is one of several workers, with their parameters in parts, for
-//! `bench/peers/fsdp2.py`. Its lines end with a number of steps instead of seconds, and it answers with the
-//! median of their wall-clock times.
+//! `gpt2_step --shard none|parameters` is one of several workers, for `bench/peers/gpt2_processes.py`. Its lines
+//! end with a number of steps instead of seconds, and it answers with the median of their wall-clock times.
 //!
 //! `gpt2_step FOLDER BATCH TIME OUT` writes loss and gradients of the weights in a folder for transformers:
 //! `f32`, little-endian; the loss, then each parameter's gradient in the module's order, which it prints.
@@ -31,18 +30,14 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Width of GPT-2's smallest published size.
-const WIDTH: usize = 768;
-
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.as_slice() {
-        [] => answer_lines(Sharding::Nothing),
-        [shard, parameters] if (&**shard, &**parameters) == ("--shard", "parameters") => {
-            answer_lines(Sharding::Parameters)
-        }
+        [] => answer_lines(None),
+        [shard, how] if shard == "--shard" && how == "none" => answer_lines(Some(Sharding::Nothing)),
+        [shard, how] if shard == "--shard" && how == "parameters" => answer_lines(Some(Sharding::Parameters)),
         [folder, batch, time, out] => write_gradients(Path::new(folder), batch.parse()?, time.parse()?, out),
-        _ => Err("arguments: none, --shard parameters, or FOLDER BATCH TIME OUT".into()),
+        _ => Err("arguments: none, --shard none|parameters, or FOLDER BATCH TIME OUT".into()),
     }
 }
 
@@ -93,25 +88,35 @@ impl ModuleVisitor for ReadGradients<'_> {
     }
 }
 
-fn answer_lines(sharding: Sharding) -> Result<(), Failure> {
+/// Answers lines; with `sharding` as one of several workers.
+fn answer_lines(sharding: Option<Sharding>) -> Result<(), Failure> {
     let mut trainee: Option<Trainee> = None;
     for line in std::io::stdin().lines() {
         let line = line?;
         let words: Result<Vec<f64>, _> = line.split_whitespace().map(str::parse).collect();
         let &[ref shape @ .., seconds] = &words?[..] else { return Err("an empty line".into()) };
         let shape: Vec<usize> = shape.iter().map(|number| *number as usize).collect();
-        let &[layers, vocabulary, batch, time] = &shape[..] else {
-            return Err(format!("{line:?}: a line is LAYERS VOCABULARY BATCH TIME SECONDS-OR-STEPS").into());
+        let &[layers, width, vocabulary, batch, time] = &shape[..] else {
+            let words = "LAYERS WIDTH VOCABULARY BATCH TIME SECONDS-OR-STEPS";
+            return Err(format!("{line:?}: a line is {words}").into());
         };
         if trainee.as_ref().is_none_or(|trainee| trainee.shape != shape) {
             drop(trainee.take());
             let batch = windows(vocabulary, batch, time);
-            trainee = Some(Trainee::new(shape, layers, vocabulary, batch, sharding)?);
+            let config = Gpt2Config {
+                layers,
+                width,
+                positions: 1024,
+                vocabulary,
+                dropout: 0.0,
+                activation_checkpointing: false,
+            };
+            trainee = Some(Trainee::new(shape, &config, batch, sharding)?);
         }
         if let Some(trainee) = &mut trainee {
             let median = match sharding {
-                Sharding::Nothing => trainee.median(Duration::from_secs_f64(seconds))?,
-                _ => trainee.median_of(seconds as usize)?,
+                None => trainee.median(Duration::from_secs_f64(seconds))?,
+                Some(_) => trainee.median_of(seconds as usize)?,
             };
             println!("{median}");
         }
@@ -130,24 +135,15 @@ impl Trainee {
     /// Makes the model, and takes two steps that warm up.
     fn new(
         shape: Vec<usize>,
-        layers: usize,
-        vocabulary: usize,
+        config: &Gpt2Config,
         batch: Batch,
-        sharding: Sharding,
+        sharding: Option<Sharding>,
     ) -> Result<Self, Failure> {
         let device = Device::flex().autodiff();
-        let config = Gpt2Config {
-            layers,
-            width: WIDTH,
-            positions: 1024,
-            vocabulary,
-            dropout: 0.0,
-            activation_checkpointing: false,
-        };
         let settings = [("weight_decay".into(), 0.1.into())].into_iter().collect();
         let adamw = optimizer::named("adamw", &settings)?;
-        let group = if sharding == Sharding::Nothing { Group::alone() } else { Group::from_env()? };
-        let settings = Config { sharding, ..Config::default() };
+        let group = if sharding.is_some() { Group::from_env()? } else { Group::alone() };
+        let settings = Config { sharding: sharding.unwrap_or_default(), ..Config::default() };
         let ddp = Ddp::new(group, config.init(0, &device), &settings, adamw)?;
         let mut trainee = Trainee { shape, ddp, device, batch };
         for _ in 0..2 {

@@ -1,8 +1,14 @@
-"""One of several processes that train GPT-2 by PyTorch's FSDP2 on CPUs, over Gloo or over Kolo.
+"""One of several processes that train GPT-2 by PyTorch on CPUs, over Gloo or over Kolo.
 
-It reads lines `RESHARD AHEAD SHARED LAYERS VOCABULARY BATCH TIME STEPS` from standard input, and answers each with
-the median of the steps' wall-clock times, in milliseconds. RESHARD 1 frees parameters after the forward pass. AHEAD is
-the number of blocks whose parameters are gathered ahead, SHARED 1 takes memory of the process group for messages.
+    PYTHON -P bench/peers/gpt2_processes_pytorch.py gloo|kolo fsdp2|ddp
+
+It reads lines `SETTINGS LAYERS WIDTH VOCABULARY BATCH TIME STEPS` from standard input, and answers each with the median
+of the steps' wall-clock times, in milliseconds. Settings are numbers:
+
+- fsdp2: 1 if parameters are freed after the forward pass; the number of blocks whose parameters are gathered ahead; 1
+  if messages lie in memory of the process group.
+- ddp: the size of a bucket in MB; 1 for a graph that DDP may take for the same in every step. Gradients are always
+  views of their buckets. (Compiled modules are no faster: `gpt2.py`.)
 """
 
 import statistics
@@ -14,20 +20,20 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
+from torch.nn import Module
+from torch.nn.parallel import DistributedDataParallel
 
 # Behind the installed packages, of which a file here has the name of one.
 sys.path.append(str(Path(__file__).parent))
 from gpt2_pytorch import Gpt2, windows  # noqa: E402
 
 
-def divided(layers: int, vocabulary: int, reshard: bool, ahead: int, shared: bool) -> Gpt2:
+def divided(model: Gpt2, reshard: int, ahead: int, shared: int) -> Module:
     """The model, its blocks divided among all processes."""
-    torch.manual_seed(0)
-    model = Gpt2(layers, vocabulary)
     mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
     blocks = list(model.blocks)
     for module in [*blocks, model]:
-        fully_shard(module, mesh=mesh, reshard_after_forward=reshard)
+        fully_shard(module, mesh=mesh, reshard_after_forward=bool(reshard))
         if shared:
             module.set_allocate_memory_from_process_group_for_comm(True)
     if ahead:
@@ -39,10 +45,21 @@ def divided(layers: int, vocabulary: int, reshard: bool, ahead: int, shared: boo
     return model
 
 
-def step(setting: list[int]) -> Callable[[], float]:
+def replicated(model: Gpt2, bucket_mb: int, static: int) -> Module:
+    """The model, whole in each process."""
+    return DistributedDataParallel(
+        model, bucket_cap_mb=bucket_mb, gradient_as_bucket_view=True, static_graph=bool(static)
+    )
+
+
+WAYS = {"fsdp2": divided, "ddp": replicated}
+
+
+def step(way: str, setting: list[int]) -> Callable[[], float]:
     """A function that takes a step and returns its milliseconds, after two that warm up."""
-    reshard, ahead, shared, layers, vocabulary, batch, length = setting
-    model = divided(layers, vocabulary, bool(reshard), ahead, bool(shared))
+    *settings, layers, width, vocabulary, batch, length = setting
+    torch.manual_seed(0)
+    model = WAYS[way](Gpt2(layers, width, vocabulary), *settings)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.1, fused=True)
     tokens = windows(vocabulary, batch, length)
     seen, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
@@ -60,14 +77,15 @@ def step(setting: list[int]) -> Callable[[], float]:
 
 
 def main() -> None:
+    backend, way = sys.argv[1:]
     torch.set_num_threads(1)
-    dist.init_process_group(sys.argv[1])
+    dist.init_process_group(backend)
     made, take = None, None
     for line in sys.stdin:
         *setting, steps = map(int, line.split())
         if take is None or setting != made:
             take = None
-            made, take = setting, step(setting)
+            made, take = setting, step(way, setting)
         print(statistics.median(take() for _ in range(steps)), flush=True)
     dist.destroy_process_group()
 
