@@ -4,8 +4,9 @@
 //! It reads lines `LAYERS WIDTH VOCABULARY BATCH TIME SECONDS` from standard input, and answers each with the
 //! median of the steps that fit into the time, in milliseconds.
 //!
-//! `gpt2_step --shard none|parameters` is one of several workers, for `bench/peers/gpt2_processes.py`. Its lines
-//! end with a number of steps instead of seconds, and it answers with the median of their wall-clock times.
+//! `gpt2_step --shard none|parameters` is one of several workers, for `bench/peers/gpt2_processes.py`. Its
+//! lines end with a number of steps instead of seconds, and it answers with the median of their wall-clock
+//! times.
 //!
 //! `gpt2_step FOLDER BATCH TIME OUT` writes loss and gradients of the weights in a folder for transformers:
 //! `f32`, little-endian; the loss, then each parameter's gradient in the module's order, which it prints.
