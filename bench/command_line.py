@@ -69,7 +69,10 @@ def options(body: str) -> Iterator[tuple[str, str]]:
         if name in COMMON:
             continue
         text = " ".join(f"{beside} {text}".split())
-        text = re.sub(r"(?<=\]) - ", "; ", re.sub(r"Possible values: - ", "Values: ", text))
+        text, listed, values = text.partition("Possible values: - ")
+        if listed:
+            values = re.sub(r"\.? - (?=[a-z][a-z-]*:)", "; ", re.sub(r"(?<=\]) - ", "; ", values))
+            text = f"{text.strip().rstrip('.')}. Values: {values}"
         yield name, text
 
 

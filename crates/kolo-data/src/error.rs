@@ -185,8 +185,14 @@ pub enum DataError {
     )]
     EmptyClass { folder: PathBuf },
     /// A folder beside the training images, or a text beside the training texts, is no part.
-    #[error("{}: beside `train` there may be `val` and `test`, as folders or files of these names; rename or move this", path.display())]
-    UnknownPart { path: PathBuf },
+    #[error(
+        "{}: {} counts as the part to train on, and beside it there may be only `val` and `test`; move this, or rename what is no such \
+         part", path.display(), train.display()
+    )]
+    UnknownPart { path: PathBuf, train: PathBuf },
+    /// A text has a part to test or validate with, and none to train on.
+    #[error("{}: counts as a part of a text, but there is no part `train` beside it; add it, or rename this", path.display())]
+    NoTrainingPart { path: PathBuf },
     /// Two parts have different classes.
     #[error("{} has no class `{class}`, which {} has; both need the same folders", folder.display(), other.display())]
     ClassesDiffer { class: String, folder: PathBuf, other: PathBuf },

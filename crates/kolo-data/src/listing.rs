@@ -45,7 +45,7 @@ impl Listing {
         let other =
             folders(root)?.into_iter().find(|name| !PARTS.contains(&&**name) && !name.starts_with('.'));
         if let Some(name) = other {
-            return Err(DataError::UnknownPart { path: root.join(name) });
+            return Err(DataError::UnknownPart { path: root.join(name), train });
         }
         let (names, samples) = classes(&train)?;
         let mut parts = [samples, Vec::new(), Vec::new()];

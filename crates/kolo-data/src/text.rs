@@ -50,8 +50,8 @@ impl TextSet {
         };
         let [train, test, validation] = PARTS.map(|name| part(path, name));
         let Some(train) = train else {
-            if test.is_some() || validation.is_some() {
-                return Err(DataError::NoText { path: path.join(PARTS[0]) });
+            if let Some(path) = test.or(validation) {
+                return Err(DataError::NoTrainingPart { path });
             }
             let mut parts = [Vec::new(), Vec::new(), Vec::new()];
             parts[if options.whole_is_test { Part::Test } else { Part::Train } as usize] = found(path)?;
@@ -61,7 +61,7 @@ impl TextSet {
         let is_of_part =
             |file: &PathBuf| others.iter().flatten().chain([&train]).any(|part| file.starts_with(part));
         if let Some(path) = documents::files(path)?.into_iter().find(|file| !is_of_part(file)) {
-            return Err(DataError::UnknownPart { path });
+            return Err(DataError::UnknownPart { path, train });
         }
         let [test, validation] = others.map(|part| part.map_or(Ok(Vec::new()), |path| found(&path)));
         let parts = [found(&train)?, test?, validation?];
@@ -370,13 +370,25 @@ mod tests {
             &[("a.png", &b"text"[..])],
             &[(".git/a.txt", &b"hidden"[..])],
             &[train, ("val/b.txt", &b""[..])],
-            &[("val/b.txt", &b"text"[..])],
         ] {
             let empty = refused(files);
             assert!(empty.contains("holds no text"), "{empty}");
         }
         let beside = refused(&[train, ("other/b.txt", b"text")]);
-        assert!(beside.contains("other/b.txt: beside `train` there may be"), "{beside}");
+        assert!(
+            beside.contains("other/b.txt: ") && beside.contains("/train counts as the part to"),
+            "{beside}"
+        );
+        let beside = refused(&[("train.md", b"text"), ("other.md", b"text")]);
+        assert!(
+            beside.contains("other.md: ") && beside.contains("/train.md counts as the part to"),
+            "{beside}"
+        );
+        let alone = refused(&[("test.md", b"text"), ("other.md", b"text")]);
+        assert!(
+            alone.contains("/test.md: counts as a part of a text, but there is no part `train`"),
+            "{alone}"
+        );
         let (_folder, spec) = texts(&[("a.txt", b"text")]);
         let size = open_with(&spec, &OpenOptions { size: Some(8), ..OpenOptions::default() }).err().unwrap();
         assert_eq!(size.to_string(), "--size 8: data set `text` does not take it; leave it out");

@@ -117,7 +117,8 @@ fn parts_have_folders_of_their_own() {
     assert_eq!(
         unknown,
         format!(
-            "{root}/valid: beside `train` there may be `val` and `test`, as folders or files of these names; rename or move this"
+            "{root}/valid: {root}/train counts as the part to train on, and beside it there may be only `val` and `test`; move \
+             this, or rename what is no such part"
         )
     );
 }

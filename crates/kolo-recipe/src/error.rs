@@ -62,8 +62,8 @@ pub enum Error {
     FolderTaken { path: PathBuf },
     /// The folder of a new run holds a run without a checkpoint.
     #[error(
-        "the run folder {} holds a run that has not written a checkpoint, so it cannot be continued; remove it if \
-         that run is over, or choose another --out", path.display()
+        "the run folder {} holds a run that has not written a checkpoint, so it cannot be continued; begin it \
+         again there with --resume-or-start, remove it if that run is over, or choose another --out", path.display()
     )]
     NothingToResume { path: PathBuf },
     /// The run folder holds something else.

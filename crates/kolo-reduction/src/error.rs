@@ -220,7 +220,7 @@ pub enum Error {
     /// All owners of a part of the divided state have died, or left, before others had it.
     #[error(
         "only {} held {array} of `{parameter}`, and {} gone, so the job cannot go on from memory; continue from a checkpoint, if \
-         there is one (a larger redundancy lets more workers die at once)",
+         there is one",
         words::ranks(ranks),
         if ranks.len() == 1 { "it is" } else { "they are" }
     )]

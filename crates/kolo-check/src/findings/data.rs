@@ -19,7 +19,10 @@ fn find(facts: &Facts) -> Option<Found> {
         Severity::Error,
         format!("{} cannot read the data{others}: {error}", facts.name(rank)),
         "Every worker reads the samples of its own shards, and whoever takes a dead one's place those as well.".into(),
-        "Make the same files readable at the same place on every node.".into(),
+        match ranks.len() == facts.ranks.len() {
+            true => "Mend what the error names. On several nodes, every one needs the same files at the same place.".into(),
+            false => "Make the same files readable at the same place on every node.".into(),
+        },
     ))
 }
 
@@ -34,6 +37,12 @@ mod tests {
         facts.ranks[1].data = Err("no folder /data".into());
         assert_eq!(find(&facts).unwrap().1, "rank 1 on b cannot read the data: no folder /data");
         facts.ranks[2].data = Err("no folder /data".into());
-        assert!(find(&facts).unwrap().1.starts_with("rank 1 on b cannot read the data, nor can 1 more"));
+        let (_, what, _, advice) = find(&facts).unwrap();
+        assert!(what.starts_with("rank 1 on b cannot read the data, nor can 1 more"), "{what}");
+        assert!(advice.starts_with("Make the same files readable"), "{advice}");
+        facts.ranks[0].data = Err("a broken file".into());
+        let (_, what, _, advice) = find(&facts).unwrap();
+        assert!(what.ends_with("nor can any other: a broken file"), "{what}");
+        assert!(advice.starts_with("Mend what the error names."), "{advice}");
     }
 }

@@ -48,13 +48,11 @@ fn find(facts: &Facts) -> Option<Found> {
             if least == 1 { "" } else { "s" }
         );
     }
-    Some((
-        severity,
-        what,
-        why,
-        "Take a global batch (--shards × --batch-size) that leaves more, or --batch-norm sync, which normalizes over the global batch."
-            .into(),
-    ))
+    let mut advice = "Take a global batch (--shards × --batch-size) that leaves more".to_owned();
+    if normalizes {
+        advice += ", or --batch-norm sync, which normalizes over the global batch";
+    }
+    Some((severity, what, why, advice + "."))
 }
 
 #[cfg(test)]
@@ -74,8 +72,13 @@ mod tests {
             (Severity::Warning, "the last step of an epoch has 2 samples for 4 shards: 2 have none")
         );
         assert!(why.contains("variance of 1 sample there"), "{why}");
-        facts.settings.normalization = Normalization::GlobalBatch;
-        assert_eq!(find(&facts).unwrap().0, Severity::Notice);
+        assert!(find(&facts).unwrap().3.contains("--batch-norm sync"));
+        for other in [Normalization::GlobalBatch, Normalization::None] {
+            facts.settings.normalization = other;
+            let (severity, .., advice) = find(&facts).unwrap();
+            assert_eq!(severity, Severity::Notice);
+            assert!(!advice.contains("--batch-norm"), "{advice}");
+        }
         example::work(&mut facts).samples = 9_984;
         assert_eq!(find(&facts), None);
     }

@@ -44,13 +44,14 @@ fn find(facts: &Facts) -> Option<Found> {
         ),
         format!(
             "A step takes as long as {most} shards, so {} of the computing is waited away (at best {} times as fast as one worker). And ranks \
-             that hold parts of several subtrees of the sum send each of them: half as many bytes again with 8 shards on 3 workers \
-             (docs/exact.md).",
+             that hold parts of several subtrees of the sum send each of them; with 8 shards on 3 workers, for example, that is half as \
+             many bytes again (docs/exact.md).",
             percent(1.0 - used),
             number(shards as f64 / most as f64)
         ),
         format!(
-            "Give a number of shards that {workers} divides, or a number of workers that divides {shards}: any gives the same bits."
+            "Give a number of workers that divides {shards}, which changes no bit, or a number of shards that {workers} divides, which \
+             changes the result."
         ),
     ))
 }

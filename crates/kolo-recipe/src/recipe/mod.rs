@@ -66,7 +66,8 @@ pub struct Recipe {
     /// Version of Kolo that wrote the configuration.
     #[arg(skip = env!("CARGO_PKG_VERSION"))]
     pub kolo: String,
-    /// Network (see below)
+    /// Network (see below). The models gpt2 have defaults of their own, which --print-config shows: AdamW with
+    /// a learning rate by size, --batch-size 8, --no-decay 1d, and --clip-norm 1
     #[arg(long, default_value = "small")]
     pub model: String,
     /// First layers of a residual network: imagenet (a 7×7 convolution with stride 2, then pooling) or
@@ -186,8 +187,9 @@ pub struct Recipe {
     /// --group
     #[arg(long, value_name = "TENSORS", value_delimiter = ',')]
     pub no_trust_ratio: Vec<Selector>,
-    /// Keep a moving average of the weights with this decay, for example 0.9999. Kolo evaluates and exports
-    /// the average, and picks the best checkpoint by it; training continues with the weights themselves
+    /// Keep a moving average of the weights with this decay, for example 0.999 in a run of 10,000 steps. Kolo
+    /// evaluates and exports the average, and picks the best checkpoint by it; training continues with the
+    /// weights themselves
     #[arg(long, value_name = "DECAY", value_parser = parse_number)]
     pub ema: Option<f64>,
     /// With --ema: limit the decay to (1 + t) / (10 + t) in step t, counted from 1

@@ -67,6 +67,7 @@ impl Recipe {
                 plan.steps / 10
             ));
         }
+        found.extend(self.plan(samples).ok().and_then(|plan| self.ema_remembers_the_start(plan.steps)));
         found
     }
 }

@@ -130,8 +130,8 @@ fn grace(seconds: f64) -> Result<Duration, Failure> {
 
 fn arbiter_help() -> String {
     let says = "How the launchers decide which of them continue when the network between them fails; the same \
-                on all nodes:";
-    let kinds = kolo_elastic::ARBITERS.iter().map(|kind| format!("\n  {}: {}", kind.usage, kind.summary));
+                on all nodes.";
+    let kinds = kolo_elastic::ARBITERS.iter().map(|kind| format!("\n  {}: {}.", kind.usage, kind.summary));
     kinds.fold(says.into(), |help, kind| help + &kind)
 }
 
