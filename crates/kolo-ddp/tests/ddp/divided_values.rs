@@ -99,6 +99,28 @@ fn each_of_two_owners_answers() {
     }
 }
 
+/// A worker with at most one shard sums in the buffer of its gradients, which is longer than the message of
+/// new values: that lacks what the owners keep.
+#[test]
+fn workers_with_at_most_one_shard_have_the_bits_of_the_plain_run() {
+    for shards in 1..5 {
+        let of_shards = |config: Config| Config { shards: Some(shards), ..config };
+        let expected = alone(&of_shards(config(Vec::new(), 0.0625)), adam(), STEPS);
+        for (world, redundancy) in [(1, 1), (2, 1), (2, 2), (3, 1), (3, 2), (4, 2)] {
+            for sharding in [Sharding::Optimizer, Sharding::Gradients, Sharding::Parameters] {
+                let config = of_shards(Config { sharding, redundancy, ..divided() });
+                let ends = threads::spawn(world, |group| {
+                    let mut replica = replica_with(group, &config, adam());
+                    train(&mut replica, STEPS);
+                    bits(&mut replica)
+                });
+                let words = format!("{shards} shards, {world} workers, {sharding:?}, {redundancy} owners");
+                assert!(ends.unwrap().iter().all(|end| *end == expected), "{words}");
+            }
+        }
+    }
+}
+
 /// An owner that overflows tells the others.
 #[test]
 fn values_that_are_not_finite_are_the_same_error_on_all_ranks() {

@@ -145,10 +145,11 @@ impl OwnedBucket {
             self.gather = Gather::Nothing;
             return Ok(());
         }
+        let len = self.lens.iter().sum();
         let (mut buffer, room) = match reduction.lend() {
-            Some(buffer) => (buffer, Room::Lent),
-            None => {
-                let len = self.lens.iter().sum();
+            // The message is shorter where owners keep some of the values.
+            Some(buffer) if buffer.len() == len => (buffer, Room::Lent),
+            _ => {
                 let _held = self.kept.as_ref().map(|kept| kept.memory.hold(len * size_of::<f32>()));
                 (group.alloc_unspecified(len)?, Room::Own { _held })
             }
