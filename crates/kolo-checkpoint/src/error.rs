@@ -39,6 +39,9 @@ pub enum Error {
     /// A file of a checkpoint holds values that are not finite.
     #[error("{}: {} not finite, so no run can continue from it; use an older checkpoint", path.display(), are(tensors))]
     NotFinite { path: PathBuf, tensors: Vec<String> },
+    /// A source has no values ([`Source`](crate::Source)): another worker, which held them, is gone.
+    #[error("values of the checkpoint have not come from the worker that has them")]
+    NoValues,
     /// Another process writes the folder now.
     #[error("{}: {source}", folder.display())]
     NotAllowed { folder: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },

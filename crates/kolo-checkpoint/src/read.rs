@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use crate::error::Error;
 use crate::manifest::{FileEntry, MANIFEST, Manifest, TensorEntry};
 use crate::position::{NOISE_SCALE, POSITION, Position, USES};
-use crate::snapshot::Set;
+use crate::set::Set;
 use crate::stored_file::scan;
 use kolo_optim::{Element, Layout};
 
@@ -149,7 +149,7 @@ mod tests {
     use safetensors::SafeTensors;
 
     use super::*;
-    use crate::snapshot::dtype;
+    use crate::outline::dtype;
     use crate::stored_file::SCANNED;
     use crate::{Part, Snapshot};
     use kolo_optim::element::of_integers;

@@ -1,17 +1,33 @@
 //! Reading of tensors: any range of flat memory, from any number of files.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::ops::Range;
-
-use safetensors::SafeTensors;
+use std::os::unix::fs::FileExt;
 
 use crate::error::Error;
+use crate::header::Header;
 use crate::manifest::{FileEntry, MANIFEST, TensorEntry};
 use crate::read::{ANOTHER, Reader};
-use crate::snapshot::Set;
-use crate::stored_file::stored_bytes;
+use crate::set::Set;
+use crate::stored_file::scan;
 use kolo_optim::finite::are_finite;
 use kolo_optim::{Element, Kind, Layout, Span};
+
+/// Most values that are read together from a tensor that lies in the file as in flat memory: 1 MiB.
+const RUN: usize = 1 << 18;
+
+/// Runs of an array that a reader asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    /// Prefix of the tensors' names.
+    pub prefix: String,
+    /// Runs of flat memory, of which no two overlap.
+    pub runs: Vec<Range<usize>>,
+}
+
+/// Function that receives values: the number of their array, their place in flat memory, and themselves.
+pub type Take<'a> = dyn FnMut(usize, Range<usize>, &[f32]) + 'a;
 
 /// Tensor, or a part of one, in a file.
 struct Held<'a> {
@@ -19,25 +35,26 @@ struct Held<'a> {
     span: &'a Span,
     /// Range of its elements in flat memory.
     place: Range<usize>,
-    /// Index of its target in [`Reader::read_all`].
-    kind: usize,
+    /// Number of its array among those that are wanted.
+    array: usize,
 }
 
-struct Wanted<'a> {
+/// Names of what is wanted.
+struct Names<'a> {
     /// Tensors by name.
     spans: HashMap<&'a str, &'a Span>,
-    /// Index of the target and its range of flat memory, by the prefix of the tensors' names.
-    kinds: HashMap<String, (usize, Range<usize>)>,
+    /// Number of each array, by the prefix of the tensors' names.
+    arrays: HashMap<&'a str, usize>,
 }
 
-impl<'a> Wanted<'a> {
-    /// Returns the tensor and the target for a name in a file. Prefixes are empty or end with a slash; names
-    /// may contain slashes, too.
-    fn find(&self, name: &str) -> Option<(&'a Span, &(usize, Range<usize>))> {
+impl<'a> Names<'a> {
+    /// Returns the tensor and the number of the array for a name in a file. Prefixes are empty or end with a
+    /// slash; names may contain slashes, too.
+    fn find(&self, name: &str) -> Option<(&'a Span, usize)> {
         let ends = [0].into_iter().chain(name.match_indices('/').map(|(slash, _)| slash + 1));
         ends.into_iter().find_map(|end| {
             let (prefix, rest) = name.split_at(end);
-            Some((*self.spans.get(rest)?, self.kinds.get(prefix)?))
+            Some((*self.spans.get(rest)?, *self.arrays.get(prefix)?))
         })
     }
 }
@@ -71,48 +88,81 @@ impl Reader {
         start: usize,
         mut targets: Vec<(String, &mut [f32])>,
     ) -> Result<(), Error> {
-        let spans = layout.spans().iter().map(|span| (span.spec.name.as_str(), span)).collect();
-        let kinds = targets.iter().enumerate();
-        let kinds =
-            kinds.map(|(kind, (prefix, values))| (prefix.clone(), (kind, start..start + values.len())));
-        let wanted = Wanted { spans, kinds: kinds.collect() };
-        let mut filled: Vec<Vec<Range<usize>>> = vec![Vec::new(); targets.len()];
-        for file in self.manifest.files.iter().filter(|file| set.is_in(&file.name)) {
-            let held = self.held(file, &wanted)?;
-            if held.is_empty() {
-                continue;
-            }
-            let fail = |problem: String| Error::file(self.folder.join(&file.name), problem);
-            let data = self.file(file)?;
-            let tensors =
-                SafeTensors::deserialize(&data).map_err(|e| fail(format!("is no safetensors file: {e}")))?;
-            for held in held {
-                let values = &mut *targets[held.kind].1;
-                let wanted = start..start + values.len();
-                let common = held.place.start.max(wanted.start)..held.place.end.min(wanted.end);
-                let target = &mut values[common.start - start..common.end - start];
-                take(&tensors, &held, common.start - held.place.start, target).map_err(fail)?;
-                if !held.entry.given && !are_finite(target) {
-                    let (path, tensors) = (self.folder.join(&file.name), vec![held.entry.key()]);
-                    return Err(Error::NotFinite { path, tensors });
-                }
-                filled[held.kind].push(common);
-            }
-        }
-        targets.iter().zip(filled).try_for_each(|((prefix, values), mut filled)| {
-            let wanted = start..start + values.len();
-            if set != Set::Weights {
-                filled.extend(frozen(layout, &wanted));
-            }
-            self.covers(set, prefix, layout, wanted, filled)
+        let wanted = |(prefix, values): &(String, &mut [f32])| {
+            let run = start..start + values.len();
+            Wanted { prefix: prefix.clone(), runs: vec![run] }
+        };
+        let wanted: Vec<Wanted> = targets.iter().map(wanted).collect();
+        self.read_runs(set, layout, &wanted, &mut |array, place, values| {
+            targets[array].1[place.start - start..place.end - start].copy_from_slice(values);
         })
     }
 
+    /// Reads runs of several arrays of a set, and passes them to `take` one after another, as they come. Each
+    /// file that holds some of them is verified first. It needs a few MiB, or twice the largest tensor whose
+    /// elements lie in another order in memory. Fails as [`Reader::read`] does.
+    pub fn read_runs(
+        &self,
+        set: Set,
+        layout: &Layout,
+        wanted: &[Wanted],
+        take: &mut Take<'_>,
+    ) -> Result<(), Error> {
+        let spans = layout.spans().iter().map(|span| (span.spec.name.as_str(), span)).collect();
+        let arrays = wanted.iter().enumerate().map(|(number, array)| (array.prefix.as_str(), number));
+        let names = Names { spans, arrays: arrays.collect() };
+        let mut filled: Vec<Vec<Vec<Range<usize>>>> =
+            wanted.iter().map(|array| vec![Vec::new(); array.runs.len()]).collect();
+        for file in self.manifest.files.iter().filter(|file| set.is_in(&file.name)) {
+            let held = self.held(file, &names, wanted)?;
+            if held.is_empty() {
+                continue;
+            }
+            let path = self.folder.join(&file.name);
+            scan(&self.folder, file, |_| {})?;
+            let opened = kolo_durable::open(&path).map_err(|e| Error::file(&path, e))?;
+            let header = Header::read(&opened).map_err(|problem| Error::file(&path, problem))?;
+            for held in held {
+                let mut runs = Vec::new();
+                for (number, run) in wanted[held.array].runs.iter().enumerate() {
+                    let common = common(run, &held.place);
+                    if !common.is_empty() {
+                        filled[held.array][number].push(common.clone());
+                        runs.push(common);
+                    }
+                }
+                let mut is_finite = true;
+                let read = held.read(&opened, &header, runs, &mut |place, values| {
+                    is_finite &= are_finite(values);
+                    take(held.array, place, values);
+                });
+                read.map_err(|problem| Error::file(&path, problem))?;
+                if !held.entry.given && !is_finite {
+                    return Err(Error::NotFinite { path, tensors: vec![held.entry.key()] });
+                }
+            }
+        }
+        for (array, filled) in wanted.iter().zip(filled) {
+            for (run, mut filled) in array.runs.iter().zip(filled) {
+                if set != Set::Weights {
+                    filled.extend(frozen(layout, run));
+                }
+                self.covers(set, &array.prefix, layout, run.clone(), filled)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the requested tensors in a file, with their ranges of flat memory.
-    fn held<'a>(&self, file: &'a FileEntry, wanted: &Wanted<'a>) -> Result<Vec<Held<'a>>, Error> {
+    fn held<'a>(
+        &self,
+        file: &'a FileEntry,
+        names: &Names<'a>,
+        wanted: &[Wanted],
+    ) -> Result<Vec<Held<'a>>, Error> {
         let mut all = Vec::new();
         for entry in &file.tensors {
-            let Some((span, (kind, range))) = wanted.find(&entry.name) else { continue };
+            let Some((span, array)) = names.find(&entry.name) else { continue };
             if !Set::Weights.is_in(&file.name) && span.spec.kind == Kind::Frozen {
                 continue;
             }
@@ -121,8 +171,8 @@ impl Reader {
                 true => span.range(),
                 false => span.offset + entry.elements.start..span.offset + entry.elements.end,
             };
-            if place.start.max(range.start) < place.end.min(range.end) {
-                all.push(Held { entry, span, place, kind: *kind });
+            if wanted[array].runs.iter().any(|run| !common(run, &place).is_empty()) {
+                all.push(Held { entry, span, place, array });
             }
         }
         Ok(all)
@@ -189,27 +239,60 @@ impl Reader {
     }
 }
 
-/// Copies elements of a stored tensor to `target`, beginning with element `from` of the file's part.
-fn take(tensors: &SafeTensors<'_>, held: &Held<'_>, from: usize, target: &mut [f32]) -> Result<(), String> {
-    let Held { entry, span, .. } = held;
-    let data = stored_bytes(tensors, entry)?;
-    let element = span.spec.element;
-    let number = |word: &[u8]| f32::from_le_bytes([word[0], word[1], word[2], word[3]]);
-    if element != Element::F32 && entry.dtype == element.dtype() {
-        target.copy_from_slice(&element.from_bytes(data)[from..][..target.len()]);
-    } else if entry.is_whole() && !span.spec.order.is_row_major() {
-        let places = span.spec.order.row_major_indices(&entry.shape).skip(from);
-        target.iter_mut().zip(places).for_each(|(value, at)| *value = number(&data[4 * at..]));
-    } else {
-        let words = data.chunks_exact(4).skip(from);
-        target.iter_mut().zip(words).for_each(|(value, word)| *value = number(word));
+impl Held<'_> {
+    /// Reads runs of it from its file.
+    fn read(
+        &self,
+        file: &File,
+        header: &Header,
+        runs: Vec<Range<usize>>,
+        take: &mut dyn FnMut(Range<usize>, &[f32]),
+    ) -> Result<(), String> {
+        let Held { entry, span, place, .. } = self;
+        let stored = header.place(entry)?;
+        let bytes_at = |at: u64, len: usize| {
+            let mut data = vec![0; len];
+            file.read_exact_at(&mut data, at).map_err(|e| e.to_string()).map(|()| data)
+        };
+        let element = span.spec.element;
+        let is_permuted = entry.is_whole() && !span.spec.order.is_row_major();
+        if element == Element::F32 && !is_permuted {
+            for run in runs {
+                for start in run.clone().step_by(RUN) {
+                    let part = start..run.end.min(start + RUN);
+                    let at = stored.start + ((start - place.start) * size_of::<f32>()) as u64;
+                    take(
+                        part.clone(),
+                        &Element::F32.from_bytes(&bytes_at(at, size_of::<f32>() * part.len())?),
+                    );
+                }
+            }
+            return Ok(());
+        }
+        let data = bytes_at(stored.start, (stored.end - stored.start) as usize)?;
+        let values: Vec<f32> = match (element, is_permuted) {
+            (Element::F32, _) => {
+                let in_file = Element::F32.from_bytes(&data);
+                span.spec.order.row_major_indices(&entry.shape).map(|at| in_file[at]).collect()
+            }
+            // A part of a tensor of integers is stored as its values in flat memory.
+            _ if entry.dtype == element.dtype() => element.from_bytes(&data),
+            _ => Element::F32.from_bytes(&data),
+        };
+        for run in runs {
+            take(run.clone(), &values[run.start - place.start..run.end - place.start]);
+        }
+        Ok(())
     }
-    Ok(())
+}
+
+/// Returns the elements that two runs have in common.
+fn common(one: &Range<usize>, other: &Range<usize>) -> Range<usize> {
+    one.start.max(other.start)..one.end.min(other.end)
 }
 
 /// Returns the ranges that files of state lack, because frozen tensors have no state.
 fn frozen(layout: &Layout, wanted: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let frozen = layout.spans().iter().filter(|span| span.spec.kind == Kind::Frozen);
-    let common = |span: &Span| span.range().start.max(wanted.start)..span.range().end.min(wanted.end);
-    frozen.map(common).filter(|range| !range.is_empty())
+    frozen.map(|span| common(&span.range(), wanted)).filter(|range| !range.is_empty())
 }

@@ -5,14 +5,11 @@ use std::cell::Cell;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use safetensors::SafeTensors;
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 use crate::hex;
-use crate::manifest::{FileEntry, TensorEntry};
-use crate::snapshot::dtype;
-use kolo_optim::Element;
+use crate::manifest::FileEntry;
 
 /// Number of bytes hashed at a time.
 const BLOCK: usize = 1 << 20;
@@ -21,18 +18,6 @@ const BLOCK: usize = 1 << 20;
 thread_local! {
     /// Number of files read on this thread.
     pub(crate) static SCANNED: Cell<usize> = const { Cell::new(0) };
-}
-
-/// Returns the bytes of a tensor in a file, as the manifest describes it.
-pub(crate) fn stored_bytes<'a>(tensors: &SafeTensors<'a>, entry: &TensorEntry) -> Result<&'a [u8], String> {
-    let key = entry.key();
-    let tensor =
-        tensors.tensor(&key).map_err(|_| format!("has no tensor `{key}`, which is in the manifest"))?;
-    let element = Element::of_dtype(&entry.dtype).filter(|element| dtype(*element) == tensor.dtype());
-    if element.is_none_or(|element| tensor.data().len() != element.bytes() * entry.elements.len()) {
-        return Err(format!("holds a `{key}` that differs from the manifest"));
-    }
-    Ok(tensor.data())
 }
 
 /// Reads a file of a checkpoint block by block and compares it with its manifest entry.

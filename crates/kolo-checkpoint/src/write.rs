@@ -15,9 +15,11 @@ use crate::folder::{draft, path};
 use crate::guard::Guard;
 use crate::hex;
 use crate::manifest::{FileEntry, MANIFEST, Manifest};
+use crate::outline::Outline;
 use crate::position::{NOISE_SCALE, POSITION, USES};
 use crate::publish::{publish, sync};
 use crate::snapshot::Snapshot;
+use crate::source::{FiniteSource, Source};
 use crate::stream::write_tensors;
 
 impl Snapshot {
@@ -29,15 +31,36 @@ impl Snapshot {
     /// Returns an error with the file that cannot be written.
     pub fn write(&self, folder: &Path) -> Result<PathBuf, Error> {
         create_folders(folder).map_err(|e| Error::file(folder, e))?;
-        write(folder, self, &Guard::none())
+        let mut source = self;
+        write(folder, &self.outline, &mut source, &Guard::none())
     }
 }
 
-/// Writes a snapshot to `folder/step-<step>` and returns that path once it is durable. The folder must exist:
-/// if it vanished, for example with an unmounted disk, creating it anew would be in the wrong place.
-pub(crate) fn write(folder: &Path, snapshot: &Snapshot, guard: &Guard) -> Result<PathBuf, Error> {
+impl Outline {
+    /// Writes a checkpoint with the values of a source to `folder/step-<step>`, and returns that path once it
+    /// is durable. It holds a few MiB of them at a time, or one tensor if that is larger and lies in another
+    /// order in memory.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with the file that cannot be written, or with the tensor that is not finite; or the
+    /// source's.
+    pub fn write(&self, folder: &Path, source: &mut dyn Source) -> Result<PathBuf, Error> {
+        create_folders(folder).map_err(|e| Error::file(folder, e))?;
+        write(folder, self, &mut FiniteSource { outline: self, source }, &Guard::none())
+    }
+}
+
+/// Writes a checkpoint to `folder/step-<step>` and returns that path once it is durable. The folder must
+/// exist: if it vanished, for example with an unmounted disk, creating it anew would be in the wrong place.
+pub(crate) fn write(
+    folder: &Path,
+    outline: &Outline,
+    source: &mut dyn Source,
+    guard: &Guard,
+) -> Result<PathBuf, Error> {
     guard.check(folder)?;
-    let step = snapshot.position.step;
+    let step = outline.position.step;
     let (target, draft) = (path(folder, step), draft(folder, step, guard));
     // Remains of a run that was killed while it wrote.
     let _ = fs::remove_dir_all(&draft);
@@ -45,7 +68,7 @@ pub(crate) fn write(folder: &Path, snapshot: &Snapshot, guard: &Guard) -> Result
         ErrorKind::NotFound => Error::file(folder, "the folder of the checkpoints is gone; bring it back"),
         _ => Error::not_written(&draft, &e),
     })?;
-    let result = fill(&draft, snapshot)
+    let result = fill(&draft, outline, source)
         .and_then(|()| guard.check(folder))
         // Files that belong to the steps so far must be durable before the checkpoint is.
         .map(|()| guard.seal())
@@ -57,18 +80,18 @@ pub(crate) fn write(folder: &Path, snapshot: &Snapshot, guard: &Guard) -> Result
     result.map(|()| target)
 }
 
-fn fill(draft: &Path, snapshot: &Snapshot) -> Result<(), Error> {
+fn fill(draft: &Path, outline: &Outline, source: &mut dyn Source) -> Result<(), Error> {
     let mut files = Vec::new();
-    for name in snapshot.files() {
-        files.push(write_tensors(draft, &name, &snapshot.tensors(&name))?);
+    for name in outline.files() {
+        files.push(write_tensors(draft, &name, &outline.tensors(&name), source)?);
     }
     let position = draft.join(POSITION);
-    let mut content = serde_json::to_value(&snapshot.position).map_err(|e| Error::file(&position, e))?;
-    content[USES] = snapshot.uses.clone().into();
-    if let Some(noise_scale) = &snapshot.noise_scale {
+    let mut content = serde_json::to_value(&outline.position).map_err(|e| Error::file(&position, e))?;
+    content[USES] = outline.uses.clone().into();
+    if let Some(noise_scale) = &outline.noise_scale {
         content[NOISE_SCALE] = noise_scale.clone().into();
     }
-    snapshot.entries.iter().for_each(|(name, value)| content[*name] = value.clone());
+    outline.entries.iter().for_each(|(name, value)| content[*name] = value.clone());
     let text = serde_json::to_vec_pretty(&content).map_err(|e| Error::file(&position, e))?;
     files.push(put(draft, POSITION, &text)?);
     let manifest = draft.join(MANIFEST);

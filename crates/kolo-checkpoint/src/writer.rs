@@ -2,15 +2,19 @@
 
 use std::fmt;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kolo_durable::{create_folder, create_folders};
+use parking_lot::Mutex;
 
 use crate::background::Background;
 use crate::error::Error;
 use crate::guard::Guard;
+use crate::outline::Outline;
 use crate::snapshot::Snapshot;
+use crate::source::{FiniteSource, Source};
 use crate::warning::{Warning, Warnings};
 use crate::{folder, write};
 
@@ -18,12 +22,36 @@ use crate::{folder, write};
 ///
 /// It writes one checkpoint at a time; a newer one replaces one that still waits ([`Writer::put`]). A failed
 /// write, for example on a full disk, is a warning ([`Writer::take_warnings`]) with path and cause; the next
-/// checkpoint tries again. Memory: the checkpoint being written, the waiting one, and the current file.
+/// checkpoint tries again. Memory: the checkpoint being written, and the waiting one.
 ///
 /// Dropping the writer waits for its work, too; [`Writer::finish`] also returns the result.
 pub struct Writer {
     background: Background<Snapshot>,
+    target: Arc<Target>,
+}
+
+/// Folder in which a writer keeps its checkpoints.
+struct Target {
+    folder: PathBuf,
+    guard: Guard,
+    keep: usize,
+    /// Held while a checkpoint is written: one at a time.
+    writing: Mutex<()>,
     warnings: Warnings,
+}
+
+impl Target {
+    /// Writes a checkpoint, and removes older ones.
+    fn write(&self, outline: &Outline, source: &mut dyn Source) -> Result<(), Error> {
+        let Target { folder, guard, keep, .. } = self;
+        let _writing = self.writing.lock();
+        write::write(folder, outline, source, guard)?;
+        let step = outline.position.step;
+        if let Err(error) = guard.check(folder).and_then(|()| folder::prune(folder, step, *keep)) {
+            self.warnings.add(Warning::NotRemoved(error));
+        }
+        Ok(())
+    }
 }
 
 impl fmt::Debug for Writer {
@@ -62,20 +90,18 @@ impl Writer {
             _ => {}
         }
         folder::clean(folder);
-        let (target, warnings) = (folder.to_path_buf(), Warnings::default());
-        let own = warnings.clone();
+        let (writing, warnings) = (Mutex::new(()), Warnings::default());
+        let target =
+            Arc::new(Target { folder: folder.into(), guard, keep, writing, warnings: warnings.clone() });
+        let own = target.clone();
         let work = move |snapshot: &Snapshot| {
-            write::write(&target, snapshot, &guard)?;
-            let step = snapshot.position.step;
-            if let Err(error) = guard.check(&target).and_then(|()| folder::prune(&target, step, keep)) {
-                own.add(Warning::NotRemoved(error));
-            }
-            Ok(())
+            let mut source = snapshot;
+            own.write(&snapshot.outline, &mut source)
         };
-        let background = Background::start("kolo-checkpoint", warnings.clone(), work);
+        let background = Background::start("kolo-checkpoint", warnings, work);
         let background =
             background.map_err(|e| Error::file(folder, format!("cannot start a thread to write it: {e}")))?;
-        Ok(Writer { background, warnings })
+        Ok(Writer { background, target })
     }
 
     /// Hands a checkpoint to the thread. Cannot fail, and returns at once, unless one of
@@ -90,10 +116,20 @@ impl Writer {
         self.background.put(snapshot, true);
     }
 
+    /// Writes a checkpoint with the values of a source, and returns when it is durable. Waits for one that
+    /// the thread is writing.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Outline::write`]; or [`Error::NotAllowed`].
+    pub fn write(&self, outline: &Outline, source: &mut dyn Source) -> Result<(), Error> {
+        self.target.write(outline, &mut FiniteSource { outline, source })
+    }
+
     /// Returns the warnings since the last call: checkpoints that could not be written, and old ones that
     /// could not be removed. They were also logged, or printed to stderr if logging is off.
     pub fn take_warnings(&self) -> Vec<Warning> {
-        self.warnings.take()
+        self.target.warnings.take()
     }
 
     /// Waits until everything is written.

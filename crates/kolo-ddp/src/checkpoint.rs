@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use kolo_checkpoint::hex;
 use kolo_comm::Rank;
@@ -11,38 +10,65 @@ use kolo_optim::{Span, SpanId};
 use sha2::{Digest, Sha256};
 
 use crate::checkpoint_entries::{read_notes, with_notes};
-use crate::replica::Replica;
-use kolo_reduction::state::{StateCopy, StateKind, StateName};
+use crate::replica::{OwnedState, Replica, order_in_files};
+use kolo_reduction::state::{Holdings, StateCopy, StateKind, StateName};
 use kolo_reduction::{Error, alike, ranks_of};
-use kolo_sync::{JobState, Warning};
+use kolo_sync::sync::SyncTraits;
+use kolo_sync::{JobNotes, JobState, Warning};
 
 pub use kolo_checkpoint::{
-    FORMAT, FileEntry, Found, Guard, Manifest, Part, Position, Reader, Set, Snapshot, TensorEntry, WEIGHTS,
-    Writer, list, newest, of_file, path, remedy, tell, verify,
+    FORMAT, FileEntry, Found, Guard, Manifest, Outline, Part, Position, Reader, Set, Snapshot, Source,
+    TensorEntry, WEIGHTS, Wanted, Writer, list, newest, of_file, path, remedy, tell, verify,
 };
 
 /// Copies all of a replica's state. Takes as long as copying the values and the optimizer's state in memory,
-/// after waiting for the last step's gradients. If the reduction keeps residuals, those of all shards must
-/// be on this rank ([`Replica::gather_residuals`]).
+/// after waiting for the last step's gradients. If ranks hold different parts of the state, such as residuals
+/// of their shards, all of it must be on this rank ([`Replica::gather_residuals`]).
 ///
 /// # Errors
 ///
-/// The last step's reduction failed (naming the rank), residuals are on other ranks, or some of the state is
+/// The last step's reduction failed (naming the rank), some of the state is on other ranks, or some of it is
 /// not finite (naming the tensor).
 pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, Error> {
     replica.expect_whole()?;
     let JobState { notes, arrays } = replica.whole_state()?;
     let mut arrays = arrays.into_arrays();
-    // By shard, however they came here. The reduction's arrays for all shards are its last ones.
-    arrays.sort_by_key(|(name, _)| (name.kind == StateKind::Reduction && name.shard.is_none(), name.shard));
-    let part = |(name, values): (StateName, Arc<Vec<f32>>)| {
-        let (set, prefix) = place_in_files(&name);
-        Part::whole(set, prefix, values)
-    };
-    let parts = arrays.into_iter().map(part).collect();
-    let given = replica.core.given_not_finite().to_vec();
-    let snapshot = Snapshot::of_model(replica.layout().clone(), parts, position, given)?;
-    with_notes(snapshot, notes, replica)
+    arrays.sort_by_key(|(name, _)| order_in_files(name));
+    let outline = outline(replica, arrays.iter().map(|(name, _)| name), notes, position)?;
+    Ok(Snapshot::of_values(outline, arrays.into_iter().map(|(_, values)| values).collect())?)
+}
+
+/// Returns the outline of a checkpoint with these arrays.
+fn outline<'a>(
+    replica: &Replica,
+    names: impl Iterator<Item = &'a StateName>,
+    notes: JobNotes,
+    position: &Position,
+) -> Result<Outline, Error> {
+    let (layout, given) = (replica.layout().clone(), replica.core.given_not_finite().to_vec());
+    with_notes(Outline::new(layout, names.map(place_in_files).collect(), position, given), notes, replica)
+}
+
+/// Writes a checkpoint by `write` where ranks hold different parts of the state
+/// ([`Replica::divides_state`]). Rank 0 calls it, while all others are in [`Replica::serve_state`]: they send
+/// their parts when `write` reads them ([`Outline::write`], [`Writer::write`]), so no rank needs memory for
+/// the whole state, and none trains meanwhile.
+///
+/// # Errors
+///
+/// A collective failed (naming the rank), or the optimizer's state is not finite (naming the parameter, on
+/// all ranks). What `write` returned is lost then.
+pub fn write_divided<T>(
+    replica: &mut Replica,
+    position: &Position,
+    write: impl FnOnce(&Outline, &mut dyn Source) -> T,
+) -> Result<T, Error> {
+    let arrays = &replica.ask_for_arrays()?;
+    let notes = replica.mode.notes(&mut replica.core)?;
+    let outline = outline(replica, arrays.names(), notes, position)?;
+    let mut state = OwnedState { replica, arrays, failure: None };
+    let written = write(&outline, &mut state);
+    state.failure.map_or(Ok(written), Err)
 }
 
 /// Returns the set of files that holds an array, and the prefix of its tensors' names.
@@ -64,6 +90,39 @@ fn place_in_files(StateName { kind, name, shard }: &StateName) -> (Set, String) 
 /// Names the file that cannot be written, or the rank whose failure ended the last step's reduction.
 pub fn save(folder: &Path, replica: &mut Replica, position: &Position) -> Result<PathBuf, Error> {
     Ok(snapshot(replica, position)?.write(folder)?)
+}
+
+/// Does the same as [`save`] on rank 0, for all ranks: a collective, with any division of the state. No rank
+/// needs memory for state that others hold, unless it is state of shards or islands.
+///
+/// # Errors
+///
+/// Names the file that rank 0 cannot write, on all ranks. Or a collective failed (naming the rank), or some
+/// of the state is not finite (naming the parameter).
+pub fn save_together(folder: &Path, replica: &mut Replica, position: &Position) -> Result<PathBuf, Error> {
+    let target = path(folder, position.step);
+    let written = match (replica.group().rank(), replica.divides_state()) {
+        (Rank(0), true) => {
+            let written = write_divided(replica, position, |outline, source| outline.write(folder, source))?;
+            replica.end_serving()?;
+            written.map_err(Error::from)
+        }
+        (_, true) => {
+            replica.serve_state()?;
+            Ok(target)
+        }
+        (rank, false) => {
+            replica.gather_residuals()?;
+            if rank == Rank(0) { save(folder, replica, position) } else { Ok(target) }
+        }
+    };
+    let problem = written.as_ref().err().map(|error| error.to_string());
+    match replica.group().broadcast_value(problem, Rank(0))? {
+        Some(problem) if written.is_ok() => {
+            Err(Error::file(folder, format!("{} cannot write here: {problem}", Rank(0))))
+        }
+        _ => written,
+    }
 }
 
 /// Reads a checkpoint into a replica of the same model and optimizer, and verifies every file. A collective:
@@ -115,25 +174,54 @@ fn fill(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
     let layout = replica.layout().clone();
     let fills = replica.core.fills_state();
     for set in [Set::Weights, Set::Optimizer, Set::Residuals].into_iter().filter(|_| fills) {
-        let mut arrays = StateCopy::of(layout.len(), |visit| {
-            replica.visit_state(&mut |part| {
-                if place_in_files(&part.name).0 == set {
-                    visit(part);
-                }
-            });
-        });
         if set == Set::Residuals {
             reader.expect_residuals_of(replica.core.shards_with_state())?;
         }
-        let targets = arrays.arrays_mut().map(|(name, values)| (place_in_files(name).1, values)).collect();
-        reader.read_all(set, &layout, 0, targets)?;
+        let SyncTraits { rounds, staleness_bound, .. } = replica.traits();
+        match rounds.is_none() && staleness_bound.is_none() {
+            true => fill_in_place(reader, replica, set)?,
+            false => fill_by_copies(reader, replica, set)?,
+        }
         if set == Set::Weights {
             reader.expect_no_others(&layout)?;
         }
-        arrays.fill(|visit| replica.visit_state(visit));
     }
     let notes = read_notes(reader, replica)?;
     replica.mode.set_notes(&mut replica.core, notes)
+}
+
+/// Reads what this rank has of a set to where it lies, one run after another.
+fn fill_in_place(reader: &Reader, replica: &mut Replica, set: Set) -> Result<(), Error> {
+    let layout = replica.layout().clone();
+    let have = Holdings::of(|visit| replica.visit_state(visit));
+    let have = have.filtered(|name| place_in_files(name).0 == set);
+    let arrays: Vec<_> = have.0.chunk_by(|(one, _), (other, _)| one == other).collect();
+    let wanted = arrays.iter().map(|array| Wanted {
+        prefix: place_in_files(&array[0].0).1,
+        runs: array.iter().map(|(_, run)| run.clone()).collect(),
+    });
+    reader.read_runs(set, &layout, &wanted.collect::<Vec<_>>(), &mut |array, place, values| {
+        replica.visit_elements(&arrays[array][0].0, &place, &mut |run, own| {
+            own.copy_from_slice(&values[run.start - place.start..run.end - place.start]);
+        });
+    })?;
+    replica.mode.check_stores(&mut replica.core)
+}
+
+/// Reads copies of the arrays of a set, from which the way to synchronize takes what this rank has.
+fn fill_by_copies(reader: &Reader, replica: &mut Replica, set: Set) -> Result<(), Error> {
+    let layout = replica.layout().clone();
+    let mut arrays = StateCopy::of(layout.len(), |visit| {
+        replica.visit_state(&mut |part| {
+            if place_in_files(&part.name).0 == set {
+                visit(part);
+            }
+        });
+    });
+    let targets = arrays.arrays_mut().map(|(name, values)| (place_in_files(name).1, values)).collect();
+    reader.read_all(set, &layout, 0, targets)?;
+    arrays.fill(|visit| replica.visit_state(visit));
+    Ok(())
 }
 
 /// Result of [`resume`].

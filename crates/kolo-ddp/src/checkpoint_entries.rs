@@ -1,6 +1,6 @@
 //! Entries of a checkpoint for what a job keeps besides its arrays.
 
-use kolo_checkpoint::{Reader, Snapshot};
+use kolo_checkpoint::{Outline, Reader};
 use serde::{Deserialize, Serialize};
 
 use crate::replica::Replica;
@@ -29,7 +29,7 @@ struct IslandScales {
 }
 
 /// Adds a job's notes to a checkpoint, each as far as the job has it.
-pub(crate) fn with_notes(snapshot: Snapshot, notes: JobNotes, replica: &Replica) -> Result<Snapshot, Error> {
+pub(crate) fn with_notes(outline: Outline, notes: JobNotes, replica: &Replica) -> Result<Outline, Error> {
     let JobNotes {
         core: Notes { uses, noise_scale, loss_scale, transforms },
         islands,
@@ -45,25 +45,25 @@ pub(crate) fn with_notes(snapshot: Snapshot, notes: JobNotes, replica: &Replica)
     let words = |state: &Vec<f64>| state.iter().map(f64::to_string).collect::<Vec<_>>();
     let has_transforms = transforms.iter().any(|state| !state.is_empty());
     let transforms = has_transforms.then(|| transforms.iter().map(words).collect::<Vec<_>>());
-    let snapshot = snapshot.with_uses(uses);
-    let snapshot =
-        snapshot.with_noise_scale(replica.core.observers.noise.is_on().then(|| noise_scale.to_text()));
-    let snapshot = with_entry(snapshot, LOSS_SCALE, scaled.then_some(loss_scale))?;
-    let snapshot = with_entry(snapshot, TRANSFORMS, transforms)?;
+    let outline = outline.with_uses(uses);
+    let outline =
+        outline.with_noise_scale(replica.core.observers.noise.is_on().then(|| noise_scale.to_text()));
+    let outline = with_entry(outline, LOSS_SCALE, scaled.then_some(loss_scale))?;
+    let outline = with_entry(outline, TRANSFORMS, transforms)?;
     let island_scales = islands_scaled.then_some(IslandScales { skipped_steps, islands: island_scales });
-    let snapshot = with_entry(snapshot, ISLAND_LOSS_SCALES, island_scales)?;
-    with_entry(snapshot, UPDATES, updates)
+    let outline = with_entry(outline, ISLAND_LOSS_SCALES, island_scales)?;
+    with_entry(outline, UPDATES, updates)
 }
 
 /// Adds an entry of that name, if it has a value.
 fn with_entry<T: Serialize>(
-    snapshot: Snapshot,
+    outline: Outline,
     name: &'static str,
     value: Option<T>,
-) -> Result<Snapshot, Error> {
-    let Some(value) = value else { return Ok(snapshot) };
+) -> Result<Outline, Error> {
+    let Some(value) = value else { return Ok(outline) };
     let value = serde_json::to_value(value).map_err(|e| Error::Setting(format!("{name}: {e}")))?;
-    Ok(snapshot.with_entry(name, value))
+    Ok(outline.with_entry(name, value))
 }
 
 /// Reads a job's notes; what the checkpoint does not have is as in a job that begins.

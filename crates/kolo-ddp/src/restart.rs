@@ -3,8 +3,6 @@
 
 use std::path::Path;
 
-use kolo_comm::Rank;
-
 use crate::checkpoint::{self, Position};
 use crate::replica::Replica;
 use kolo_reduction::Error;
@@ -15,20 +13,8 @@ impl Replica {
     /// failed.
     pub(crate) fn restart(&mut self, folder: &Path) -> Result<(), Error> {
         let step = self.steps();
-        self.gather_residuals()?;
-        let written = match self.group().rank() {
-            Rank(0) => {
-                let position = Position { step, epoch: 0, step_in_epoch: 0, notes: serde_json::Value::Null };
-                checkpoint::save(folder, self, &position).map(drop)
-            }
-            _ => Ok(()),
-        };
-        let problem = written.as_ref().err().map(|error| error.to_string());
-        let reported: Option<String> = self.group().broadcast_value(problem, Rank(0))?;
-        written?;
-        if let Some(problem) = reported {
-            return Err(Error::file(folder, format!("{} cannot write here: {problem}", Rank(0))));
-        }
+        let position = Position { step, epoch: 0, step_in_epoch: 0, notes: serde_json::Value::Null };
+        checkpoint::save_together(folder, self, &position)?;
         self.begin_anew()?;
         checkpoint::load(&checkpoint::path(folder, step), self).map(drop)
     }

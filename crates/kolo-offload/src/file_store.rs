@@ -340,6 +340,31 @@ impl FileStore {
         }
     }
 
+    /// Visits the records of one array that have some of these elements.
+    pub(crate) fn visit_array(&mut self, name: &str, wanted: &Range<usize>, visit: &mut VisitRun<'_>) {
+        let array = self.names.iter().position(|known| *known == name);
+        let (Some(()), Some(array)) = (self.settle(), array) else { return };
+        let mut room = [Vec::new(), Vec::new()];
+        for record in 0..self.records.count() {
+            let elements = self.records.elements(record);
+            if elements.start >= wanted.end || elements.end <= wanted.start {
+                continue;
+            }
+            // A record is in the file with all of its arrays, or with none.
+            let is_written = self.is_written[record];
+            let arrays = if is_written { array..array + 1 } else { 0..self.names.len() };
+            for other in arrays {
+                let visited = match other == array {
+                    true => self.visit_run((other, record), is_written, &mut room, visit),
+                    false => self.visit_run((other, record), is_written, &mut room, &mut |_, _, _| ()),
+                };
+                if let Err(failure) = visited {
+                    return self.fail(failure);
+                }
+            }
+        }
+    }
+
     pub(crate) fn take_warning(&mut self) -> Option<String> {
         self.warning.take()
     }

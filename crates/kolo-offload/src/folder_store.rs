@@ -1,6 +1,7 @@
 //! The store of an optimizer's state that is in a file.
 
 use std::mem::replace;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -109,6 +110,12 @@ impl StateStore for FolderStore {
         match &mut self.state {
             State::File(store) => store.visit(visit),
             State::Nowhere { names, .. } => names.iter().for_each(|name| visit(name, 0, &mut [])),
+        }
+    }
+
+    fn visit_array(&mut self, array: &str, elements: &Range<usize>, visit: &mut VisitRun<'_>) {
+        if let State::File(store) = &mut self.state {
+            store.visit_array(array, elements, visit);
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::FolderStore;
 use kolo_optim::{
     Averaged, Kind, Layout, OPTIMIZERS, Optimizer, ParamSpec, Scope, Settings, StateStore, StoreFault,
-    Stored, Update, check_store, named, state_is_finite, state_names, visit_state,
+    Stored, Update, check_store, named, state_is_finite, state_names, visit_elements, visit_state,
 };
 use kolo_reduction::{BLOCK, blocks};
 
@@ -178,6 +178,44 @@ fn a_new_beginning_is_in_the_same_file_and_sees_nothing_of_the_run_before() {
             }
             check_store(&mut offloaded).unwrap();
             assert!(bits(&values[0]) == bits(&values[1]) && states[0] == states[1], "{name}, round {round}");
+        }
+    }
+}
+
+/// Elements of one array are read and changed as in memory, in a file that has nothing yet, some, and what
+/// an earlier beginning has left.
+#[test]
+fn elements_of_one_array_are_those_of_the_one_in_memory() {
+    let (layout, folder) = (layout(), tempfile::tempdir().unwrap());
+    let len = layout.len();
+    for name in ["adamw", "lamb"] {
+        let make = || named(name, &Settings::default()).unwrap();
+        let (mut plain, mut offloaded) = (make(), offloaded(make(), folder.path()));
+        for (round, steps) in [0, 1, 0, 3].into_iter().enumerate() {
+            let both = [&mut plain as &mut dyn Optimizer, &mut offloaded];
+            let found = both.map(|optimizer| {
+                optimizer.init(&layout);
+                let mut values = vec![0.5; len];
+                train(optimizer, &layout, &mut values, 0..steps);
+                let mut read = Vec::new();
+                for wanted in [0..5, 3..2 * BLOCK + 1, len - 7..len, 6..8] {
+                    let (mut next, mut own) = (wanted.start, Vec::new());
+                    visit_elements(optimizer, "second_moment", wanted.clone(), &mut |place, values| {
+                        assert_eq!((place.start, place.len()), (next, values.len()));
+                        next = place.end;
+                        own.extend(bits(values));
+                        values.iter_mut().zip(place).for_each(|(value, at)| {
+                            *value += number(round as u64, at).abs();
+                        });
+                    });
+                    assert_eq!(next, wanted.end);
+                    read.push(own);
+                }
+                visit_elements(optimizer, "no array", 0..len, &mut |_, _| panic!("there is none"));
+                (read, state(optimizer, len))
+            });
+            assert!(found[0] == found[1], "{name}, round {round}");
+            check_store(&mut offloaded).unwrap();
         }
     }
 }

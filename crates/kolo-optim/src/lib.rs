@@ -63,7 +63,7 @@ pub use memory_order::MemoryOrder;
 pub use muon::Muon;
 pub use optimizer::{Optimizer, Scope, Update, UsualRates};
 pub use sgd::Sgd;
-pub use state::{check_store, find_in_state, state_is_finite, state_names, visit_state};
+pub use state::{check_store, find_in_state, state_is_finite, state_names, visit_elements, visit_state};
 pub use store::{StateStore, StatelessRule, StoreFailure, StoreFault, VisitRun};
 pub use stored::{MOST_ARRAYS, Stored, StoredError};
 pub use table::{ChoiceError, Settings};

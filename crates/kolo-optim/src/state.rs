@@ -1,5 +1,7 @@
 //! An optimizer's state, wherever it lies.
 
+use std::ops::Range;
+
 use crate::finite::are_finite;
 use crate::layout::{Layout, SpanId};
 use crate::optimizer::Optimizer;
@@ -11,6 +13,27 @@ pub fn visit_state(optimizer: &mut (impl Optimizer + ?Sized), visit: &mut VisitR
     match optimizer.store() {
         Some(store) => store.visit(visit),
         None => optimizer.state().into_iter().for_each(|(name, values)| visit(name, 0, values)),
+    }
+}
+
+/// Visits these elements of one array of an optimizer's state, wherever it lies: `visit` gets their place
+/// and their values, in one run or in several.
+pub fn visit_elements(
+    optimizer: &mut (impl Optimizer + ?Sized),
+    array: &str,
+    elements: Range<usize>,
+    visit: &mut dyn FnMut(Range<usize>, &mut [f32]),
+) {
+    let mut take = |name: &'static str, start: usize, values: &mut [f32]| {
+        let place = elements.start.max(start)..elements.end.min(start + values.len());
+        if name == array && place.start < place.end {
+            let own = place.start - start..place.end - start;
+            visit(place, &mut values[own]);
+        }
+    };
+    match optimizer.store() {
+        Some(store) => store.visit_array(array, &elements, &mut take),
+        None => visit_state(optimizer, &mut take),
     }
 }
 
@@ -39,7 +62,7 @@ pub fn find_in_state(
             let range = span.range();
             (SpanId(number), range.start.max(start) - start..range.end.clamp(start, end) - start)
         });
-        let is_found = |(id, part): &(SpanId, std::ops::Range<usize>)| is_wrong(*id, &values[part.clone()]);
+        let is_found = |(id, part): &(SpanId, Range<usize>)| is_wrong(*id, &values[part.clone()]);
         if found.is_none() {
             let array = names.iter().position(|other| *other == name).unwrap_or(0);
             found = wrong.into_iter().find(is_found).map(|(id, _)| (array, id));

@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::ops::Range;
 
 use crate::layout::Layout;
 use crate::update::{Scope, Update};
@@ -42,6 +43,12 @@ pub trait StateStore {
     /// Visits all of the state, one array after another, each in runs that follow one another and of which
     /// there is at least one. What the function changes is kept.
     fn visit(&mut self, visit: &mut VisitRun<'_>);
+
+    /// Visits at least the runs of one array that hold some of these elements. A store that reads what it
+    /// visits from elsewhere reads no more than those.
+    fn visit_array(&mut self, _array: &str, _elements: &Range<usize>, visit: &mut VisitRun<'_>) {
+        self.visit(visit);
+    }
 
     /// Returns the first failure of the store. From a failure on updates change nothing, and the state is
     /// lost.

@@ -110,6 +110,10 @@ pub const IN_FLIGHT: f64 = 3.0 * 4.0 * 1024.0 * 1024.0;
 /// behind.
 pub const FILE_BUFFERS: f64 = 2.0 * 4.0 * 1024.0 * 1024.0;
 
+/// Bytes of a checkpoint that the worker which writes it holds at a time where others have parts of the
+/// state: a run of 4 MiB, the message that has brought it, and its bytes in the file.
+pub const SAVED_AT_ONCE: f64 = 3.0 * 4.0 * 1024.0 * 1024.0;
+
 /// Memory of one worker, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct WorkerMemory {
@@ -155,10 +159,13 @@ impl Footprint {
     }
 
     /// Returns the bytes that the worker which writes a checkpoint holds on top meanwhile: a copy of exact
-    /// values and of the optimizer's state, whole even where other workers have parts of them.
-    pub fn saving(&self, parameters: f64) -> f64 {
+    /// values and of the optimizer's state; or the run that other workers send at the time
+    /// ([`SAVED_AT_ONCE`]), where each of `workers` has a part of the state.
+    pub fn saving(&self, parameters: f64, workers: f64, sharding: Sharding) -> f64 {
         let values = if self.parameter < 4.0 { 0.0 } else { self.parameter };
-        parameters * (values + self.optimizer)
+        let copy = parameters * (values + self.optimizer);
+        let is_divided = workers > 1.0 && ![Sharding::None, Sharding::Host].contains(&sharding);
+        if is_divided { SAVED_AT_ONCE.min(copy) } else { copy }
     }
 
     /// Returns a worker's part of the memory that all workers of a host share, and its own gradients. If the
@@ -231,10 +238,19 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_is_a_copy_of_values_and_state() {
-        let saving: Vec<f64> = FOOTPRINTS.iter().map(|footprint| footprint.saving(1.0)).collect();
-        // Of mixed precision the exact values, which are among the optimizer's state.
-        assert_eq!(saving, [4.0, 8.0, 12.0, 12.0]);
+    fn a_checkpoint_is_a_copy_of_values_and_state_unless_they_are_divided() {
+        let saving = |parameters, workers, sharding| {
+            let of = |footprint: &Footprint| footprint.saving(parameters, workers, sharding);
+            FOOTPRINTS.iter().map(of).collect::<Vec<f64>>()
+        };
+        for sharding in SHARDINGS {
+            // Of mixed precision the exact values, which are among the optimizer's state.
+            assert_eq!(saving(1.0, 1.0, *sharding), [4.0, 8.0, 12.0, 12.0]);
+            let is_copied = [Sharding::None, Sharding::Host].contains(sharding);
+            let of_many = if is_copied { [4e9, 8e9, 12e9, 12e9] } else { [SAVED_AT_ONCE; 4] };
+            assert_eq!(saving(1e9, 4.0, *sharding), of_many);
+        }
+        assert_eq!(SAVED_AT_ONCE, 3.0 * kolo_checkpoint::MOST_AT_ONCE as f64);
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl Training {
                 },
                 bucket_bytes: memory.in_flight,
                 file_bytes: memory.in_file,
-                saving_bytes: self.footprint.saving(self.parameters),
+                saving_bytes: self.footprint.saving(self.parameters, workers as f64, *sharding),
                 volume_elements: sharding.volume() * self.parameters,
             }
         };
@@ -100,10 +100,11 @@ impl Training {
         let entries = rows.iter().flat_map(|row| &row.by_sharding);
         let most = entries.map(|entry| entry.bytes).fold(0.0, f64::max);
         let (unit, factor) = UNITS.into_iter().find(|(_, factor)| most >= *factor).unwrap_or(UNITS[3]);
-        let saving = self.footprint.saving(self.parameters) / factor;
+        let saving = self.footprint.saving(self.parameters, 1.0, Sharding::None) / factor;
         let mut text = format!(
             "{:.3e} parameters, {} ({}): {unit} of each worker by --shard; activations on top, 13 MB of buckets with \
-             gradients, three tensors with parameters, {saving:.2} {unit} on the first worker while it saves",
+             gradients, three tensors with parameters, on the first worker {saving:.2} {unit} while it saves with nothing or \
+             host, and 13 MB with the others",
             self.parameters, self.footprint.name, self.footprint.about
         );
         if self.redundancy > 1 {

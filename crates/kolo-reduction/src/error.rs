@@ -203,8 +203,8 @@ pub enum Error {
     StateOnServers,
     /// Other ranks hold parts of the optimizer's state.
     #[error(
-        "a checkpoint of a job whose optimizer's state is divided among the workers holds all of it; call `Replica::gather_residuals` \
-         on all ranks after its step, and take it on rank 0"
+        "a checkpoint of a job whose optimizer's state is divided among the workers holds all of it; call \
+         `checkpoint::save_together` on all ranks after its step"
     )]
     StateDivided,
     /// An optimizer's state that is in a file is lost, or there is no room for the state in a file, or in

@@ -72,6 +72,11 @@ impl Owners {
         })
     }
 
+    /// Returns the runs of flat memory that have the same owners, with those.
+    pub fn parts(&self) -> impl Iterator<Item = (&Range<usize>, &[Rank])> {
+        self.runs.iter().map(|(run, owners)| (run, &owners[..]))
+    }
+
     /// Returns the runs of flat memory that a rank owns.
     pub fn runs_of(&self, rank: Rank) -> impl Iterator<Item = Range<usize>> {
         self.runs.iter().filter(move |(_, owners)| owners.contains(&rank)).map(|(run, _)| run.clone())

@@ -7,7 +7,8 @@ use kolo_metrics::{Progress, Record, SinkContext, StepRow};
 use kolo_recipe::Error::NotTheWriter;
 use kolo_recipe::RunFolder;
 
-use crate::checkpoints::{self, Demand};
+use crate::checkpoints;
+use crate::due::{Demand, Due};
 use crate::error::Error;
 use crate::framework::Framework;
 use crate::resume_check::check_end;
@@ -145,13 +146,13 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         self.tell(&mut new, &Record::Note(&self.describe()), progress);
         self.record_generation(&mut new, progress);
         let written = |folder: &RunFolder| folder.has_checkpoint(progress.step());
-        if let Some(checkpoints) = &mut new.checkpoints
+        if new.checkpoints.is_some()
             && progress.is_over()
             && !progress.is_unrecorded()
             && !self.job.folder.as_ref().is_some_and(written)
         {
             // The previous rank 0 died while it wrote the checkpoint.
-            checkpoints.take(&self.ddp, progress, Demand::Routine)?;
+            self.unsaved = Some(Due::last(progress, Demand::Routine));
         }
         *writer = Some(new);
         // The previous rank 0 may have died in the listeners of the epoch that has just ended.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use kolo_ddp::CheckpointError::SnapshotNotFinite;
 use kolo_ddp::Ddp;
 use kolo_ddp::Error::NoCommonCheckpoint;
 use kolo_ddp::binding::Binding;
@@ -12,22 +13,15 @@ use kolo_metrics::Progress;
 use kolo_recipe::Recipe;
 use kolo_recipe::RunFolder;
 
+use crate::due::{Demand, Due};
 use crate::error::Error;
-use crate::patience::patiently;
+use crate::patience::{PATIENCE, patiently};
 use crate::resume_check::{STATE, explained, state_settings};
 use crate::sampling::Sampling;
 use crate::warn::Warnings;
 
-/// Origin of a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Demand {
-    /// The calendar: a newer checkpoint is as good, if the disk is too slow for both.
-    Routine,
-    /// A callback ([`Flow::Checkpoint`](crate::Flow)): this one is written.
-    Asked,
-}
-
-/// The checkpoints of rank 0, which copies the state between two steps. Threads write the copies.
+/// The checkpoints of rank 0, which copies the state between two steps. Threads write the copies. Where ranks
+/// hold parts of the state, nobody copies it, and training waits until it is written.
 pub(crate) struct Checkpoints {
     last: Series,
     best: Series,
@@ -45,6 +39,8 @@ struct Series {
     writer: Option<Writer>,
     /// Last checkpoint, if it has not even reached the writer.
     unwritten: Option<Snapshot>,
+    /// Error of the last checkpoint, if nobody has its values any more.
+    lost: Option<Error>,
     /// Warnings that the user has received.
     warnings: Warnings,
 }
@@ -60,6 +56,7 @@ impl Checkpoints {
             state: state_settings(config).unwrap_or_default(),
             writer: None,
             unwritten: None,
+            lost: None,
             warnings: Warnings::default(),
         };
         Checkpoints { last: series(run.checkpoints(), config.keep_checkpoints), best: series(run.best(), 1) }
@@ -70,19 +67,19 @@ impl Checkpoints {
         self.last.open().map(drop)
     }
 
-    /// Copies the state of a checkpoint, and leaves the writing to the thread.
+    /// Copies the state of the checkpoints that are due, and leaves the writing to threads; or writes them
+    /// now, where ranks hold parts of the state. The best one so far is kept apart, because it may be older
+    /// than the last few.
     pub(crate) fn take<B: Binding>(
         &mut self,
         ddp: &Ddp<B>,
         progress: &Progress,
-        demand: Demand,
+        due: &Due,
     ) -> Result<(), Error> {
-        self.last.take(ddp, progress, demand)
-    }
-
-    /// Does the same for the best checkpoint so far, kept apart because it may be older than the last few.
-    pub(crate) fn take_best<B: Binding>(&mut self, ddp: &Ddp<B>, progress: &Progress) -> Result<(), Error> {
-        self.best.take(ddp, progress, Demand::Routine)
+        if due.is_best {
+            self.best.take(ddp, progress, Demand::Routine, due.at_end)?;
+        }
+        due.last.map_or(Ok(()), |demand| self.last.take(ddp, progress, demand, due.at_end))
     }
 
     /// Takes the warnings that the user has received about checkpoints.
@@ -112,12 +109,22 @@ impl Series {
         Ok(self.writer.insert(writer))
     }
 
-    fn take<B: Binding>(&mut self, ddp: &Ddp<B>, progress: &Progress, demand: Demand) -> Result<(), Error> {
+    fn take<B: Binding>(
+        &mut self,
+        ddp: &Ddp<B>,
+        progress: &Progress,
+        demand: Demand,
+        at_end: bool,
+    ) -> Result<(), Error> {
         // A checkpoint that was asked for is waited for, if the disk is slow.
         let _working = kolo_elastic::working();
         let mut position = progress.noted();
         self.sampling.write(&mut position);
         position.notes[STATE] = serde_json::json!(self.state);
+        self.lost = None;
+        if ddp.with_replica(|replica| replica.divides_state()) {
+            return self.write_divided(ddp, &position, at_end);
+        }
         let snapshot = ddp.with_replica(|replica| checkpoint::snapshot(replica, &position))?;
         match self.open() {
             Ok(writer) => {
@@ -128,11 +135,42 @@ impl Series {
                 self.unwritten = None;
             }
             Err(error) => {
-                self.warnings.tell(format!(
-                    "Kolo could not write a checkpoint: {error}; training continues, and the next checkpoint is another try"
-                ));
+                self.warnings.tell(not_written(&error));
                 self.unwritten = Some(snapshot);
             }
+        }
+        Ok(())
+    }
+
+    /// Writes a checkpoint of which other ranks hold parts; they are in `Replica::serve_state`. At the end of
+    /// a run it is tried for a while. Fails if a rank fails, or a value is not finite.
+    fn write_divided<B: Binding>(
+        &mut self,
+        ddp: &Ddp<B>,
+        position: &Position,
+        at_end: bool,
+    ) -> Result<(), Error> {
+        let now = Instant::now();
+        let mut failure = None;
+        let written = patiently(if at_end { now + PATIENCE } else { now }, || {
+            let writer = self.open()?;
+            let write = |replica: &mut _| {
+                checkpoint::write_divided(replica, position, |outline, source| writer.write(outline, source))
+            };
+            match ddp.with_replica(write) {
+                Ok(Err(error @ SnapshotNotFinite { .. })) => failure = Some(error.into()),
+                Ok(written) => return written.map_err(Error::from),
+                Err(error) => failure = Some(error.into()),
+            }
+            Ok::<_, Error>(())
+        });
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        self.unwritten = None;
+        self.lost = written.err();
+        if let Some(error) = self.lost.as_ref().filter(|_| !at_end) {
+            self.warnings.tell(not_written(error));
         }
         Ok(())
     }
@@ -153,9 +191,17 @@ impl Series {
         };
         let left = || until.saturating_duration_since(Instant::now());
         let finish = |writer: Writer| writer.finish_within(left()).map_err(Error::from);
+        let opened = opened.and(self.lost.map_or(Ok(()), Err));
         let written = opened.and_then(|()| self.writer.map_or(Ok(()), finish));
         written.map_err(|error| Error::CheckpointLost(Box::new(error)))
     }
+}
+
+/// Returns the warning that a checkpoint could not be written.
+fn not_written(error: &Error) -> String {
+    format!(
+        "Kolo could not write a checkpoint: {error}; training continues, and the next checkpoint is another try"
+    )
 }
 
 /// Lets the threads write as long as this process may.

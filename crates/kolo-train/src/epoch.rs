@@ -12,7 +12,7 @@ use kolo_ddp::{Change, Ddp, Sampler, StepReport};
 use kolo_metrics::{Progress, Record, StepRow};
 use kolo_trace::What;
 
-use crate::checkpoints::Demand;
+use crate::due::{Demand, Due};
 use crate::error::Error;
 use crate::flow::{self, Flow, Moment};
 use crate::framework::{Framework, Pass};
@@ -94,12 +94,12 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         self.heed_time(progress)?;
         // Where the model is evaluated, that comes first.
         if (asked || self.calendar.after(progress.step()).checkpoint) && !progress.is_evaluated_here() {
-            self.ddp.with_replica(|replica| replica.gather_residuals())?;
+            self.gather_state()?;
             if let Some(writer) = writer {
                 writer.flush(progress);
-                let demand = if asked { Demand::Asked } else { Demand::Routine };
-                kolo_trace::spanned(What::Checkpoint, || writer.checkpoint(&self.ddp, progress, demand))?;
             }
+            let demand = if asked { Demand::Asked } else { Demand::Routine };
+            self.save(progress, writer, Due::last(progress, demand))?;
         }
         Ok(report)
     }

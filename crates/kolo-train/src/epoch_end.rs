@@ -6,7 +6,7 @@ use kolo_metrics::{Best, Classification, EpochRow, Progress, Record, Scores};
 use kolo_run_folder::in_line;
 use kolo_trace::What;
 
-use crate::checkpoints::Demand;
+use crate::due::{Demand, Due};
 use crate::error::Error;
 use crate::evaluate::{self, Evaluated};
 use crate::flow::{Flow, Moment};
@@ -27,14 +27,13 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             writer.flush(progress);
         }
         let Some(scores) = self.evaluate(self.task.judging_part(), progress.step())? else {
-            self.ddp.with_replica(|replica| replica.gather_residuals())?;
+            self.gather_state()?;
             return Ok(false);
         };
-        // Runs even if nothing is evaluated: from here on, writing needs no other rank.
-        let noise_scale = self.ddp.with_replica(|replica| {
-            replica.gather_residuals()?;
-            replica.noise_scale()
-        })?;
+        // Runs even if nothing is evaluated: from here on, writing needs no other rank, unless owners send
+        // their parts of the state.
+        self.gather_state()?;
+        let noise_scale = self.ddp.with_replica(|replica| replica.noise_scale())?;
         let epoch = progress.epoch_meter();
         let row = EpochRow {
             epoch: progress.epochs_begun(),
@@ -61,8 +60,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             }
         }
         self.agree(Moment::Epoch, progress)?;
-        let Some(writer) = writer else { return Ok(true) };
-        if progress.stopped_by().is_some() {
+        if let Some(writer) = writer.as_mut().filter(|_| progress.stopped_by().is_some()) {
             let done = progress.step();
             let note = match is_test {
                 true => format!("the loss has diverged at step {done}: the test ends"),
@@ -72,16 +70,12 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         }
         let best = self.job.config.best_metric.as_ref().and(self.best(progress));
         let is_best = best.is_some_and(|best| best.step == progress.step());
-        let Some(checkpoints) = &mut writer.checkpoints else { return Ok(true) };
-        if is_best {
-            checkpoints.take_best(&self.ddp, progress)?;
-        }
         let answers = [Moment::Step, Moment::Epoch].map(|moment| self.answers.at(moment, progress.step()));
         let asked = answers.contains(&Some(Flow::Checkpoint));
-        if asked || progress.is_over() || self.calendar.after(progress.step()).checkpoint {
-            let demand = if asked { Demand::Asked } else { Demand::Routine };
-            kolo_trace::spanned(What::Checkpoint, || checkpoints.take(&self.ddp, progress, demand))?;
-        }
+        let is_due = asked || progress.is_over() || self.calendar.after(progress.step()).checkpoint;
+        let demand = if asked { Demand::Asked } else { Demand::Routine };
+        let last = Due::last(progress, demand);
+        self.save(progress, writer, Due { is_best, last: last.last.filter(|_| is_due), ..last })?;
         Ok(true)
     }
 

@@ -26,6 +26,7 @@
 mod agreement;
 mod catch_up;
 mod checkpoints;
+mod due;
 mod early_end;
 mod epoch;
 mod epoch_end;
@@ -43,6 +44,7 @@ mod range_test;
 mod resume_check;
 mod run_writer;
 mod sampling;
+mod saving;
 mod signals;
 mod slowdown;
 mod start;

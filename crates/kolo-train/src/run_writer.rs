@@ -8,8 +8,10 @@ use kolo_ddp::binding::Binding;
 use kolo_metrics::{Error as RecordError, MetricSink, Progress, Record, SinkContext, SinkEntry, Summary};
 use kolo_recipe::Error::NotTheWriter;
 use kolo_recipe::RunFolder;
+use kolo_trace::What;
 
-use crate::checkpoints::{Checkpoints, Demand};
+use crate::checkpoints::Checkpoints;
+use crate::due::{Demand, Due};
 use crate::error::Error;
 use crate::patience::{PATIENCE, patiently};
 use crate::sampling::Sampling;
@@ -139,13 +141,15 @@ impl RunWriter {
         std::mem::take(&mut self.warnings)
     }
 
-    pub(crate) fn checkpoint<B: Binding>(
+    /// Saves the checkpoints that are due.
+    pub(crate) fn save<B: Binding>(
         &mut self,
         ddp: &Ddp<B>,
         progress: &Progress,
-        demand: Demand,
+        due: &Due,
     ) -> Result<(), Error> {
-        self.checkpoints.as_mut().map_or(Ok(()), |checkpoints| checkpoints.take(ddp, progress, demand))
+        let Some(checkpoints) = &mut self.checkpoints else { return Ok(()) };
+        kolo_trace::spanned(What::Checkpoint, || checkpoints.take(ddp, progress, due))
     }
 
     /// Ends the run early: writes all pending lines, and a checkpoint to continue from.
@@ -155,7 +159,10 @@ impl RunWriter {
         self.check()?;
         let Some(mut checkpoints) = self.checkpoints else { return Err(Error::NoFolder) };
         let until = Instant::now() + PATIENCE;
-        checkpoints.take(ddp, progress, Demand::Routine)?;
+        // Where ranks hold parts of the state, they have saved it together.
+        if !ddp.with_replica(|replica| replica.divides_state()) {
+            checkpoints.take(ddp, progress, &Due::last(progress, Demand::Routine))?;
+        }
         checkpoints.finish(until)?;
         // Lines without space before the checkpoint. The checkpoint comes first, since it holds the work.
         for opened in &mut self.sinks {

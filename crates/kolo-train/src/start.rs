@@ -199,6 +199,7 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
             suspects: Suspects::default(),
             division: Vec::new(),
             answers: Answers::default(),
+            unsaved: None,
         })
     }
 

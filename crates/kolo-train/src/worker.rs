@@ -11,6 +11,7 @@ use kolo_data::{DataSet, Loader};
 use kolo_ddp::{Ddp, Sampler};
 use kolo_metrics::{Calendar, Progress, Record, SampleCounts, Summary};
 
+use crate::due::Due;
 use crate::error::Error;
 use crate::evaluate::Evaluated;
 use crate::flow::Answers;
@@ -73,6 +74,8 @@ pub(crate) struct Worker<'a, F: Framework<M>, M, D: DataSet + ?Sized> {
     pub(crate) division: Vec<Range<usize>>,
     /// Last answers of this worker's callbacks.
     pub(crate) answers: Answers,
+    /// Checkpoints that were due when a worker died, or the last rank 0 has not written.
+    pub(crate) unsaved: Option<Due>,
 }
 
 impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
@@ -134,14 +137,20 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
                     log::info!("this worker has left the job after step {}", progress.step());
                     return Ok(Ended::Left);
                 }
-                Ok(Outcome::AllLeft) => {
-                    if let Some(why) = self.too_few.take() {
-                        return self.end_together(why, progress, writer.take());
+                Ok(Outcome::AllLeft) => match self.save_before_end(progress, writer) {
+                    Ok(()) => {
+                        if let Some(why) = self.too_few.take() {
+                            return self.end_together(why, progress, writer.take());
+                        }
+                        self.end_early(progress, writer.take())?;
+                        return self.end_with_others(progress);
                     }
-                    self.end_early(progress, writer.take())?;
-                    return self.end_with_others(progress);
-                }
-                Ok(Outcome::Ends(why)) => return self.end_together(why, progress, writer.take()),
+                    Err(error) => self.recover(error)?,
+                },
+                Ok(Outcome::Ends(why)) => match self.save_before_end(progress, writer) {
+                    Ok(()) => return self.end_together(why, progress, writer.take()),
+                    Err(error) => self.recover(error)?,
+                },
                 Ok(Outcome::Regrouped) => {}
                 Err(error) => self.recover(error)?,
             }
@@ -218,9 +227,10 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         self.agree_again(progress)?;
         if let Some(why) = self.ends_here(progress)?.or(poisoned) {
             // Rank 0 saves the state that other workers hold, too.
-            self.ddp.with_replica(|replica| replica.gather_residuals())?;
+            self.gather_state()?;
             return Ok(Outcome::Ends(why));
         }
+        self.save_again(progress, writer)?;
         loop {
             if progress.is_unrecorded() {
                 if !self.record_epoch(progress, writer)? {

@@ -51,6 +51,47 @@ pub fn compare(
     }
 }
 
+/// Compares parts of a state that several ranks hold: `holders` of each part, and this rank's fingerprints of
+/// what is in it, in the order of the tensors; none of parts that others hold. `name` names one of them by
+/// its part and its place. A collective: one all-gather of 8 bytes a part, and a second one of a part's
+/// fingerprints if its holders differ.
+///
+/// # Errors
+///
+/// [`Error::Drift`], the same on all ranks, or a collective failed.
+pub fn compare_parts(
+    group: &Group,
+    holders: &[&[Rank]],
+    own: &[Vec<u64>],
+    step: u64,
+    name: impl Fn(usize, usize) -> String,
+) -> Result<(), Error> {
+    let wholes: Vec<i64> =
+        own.iter().map(|prints| fingerprints::all(prints.iter().copied()) as i64).collect();
+    let mut all = vec![0; group.world_size() * wholes.len()];
+    group.all_gather(&wholes, &mut all)?;
+    let whole = |rank: &Rank, part: usize| all[rank.0 * wholes.len() + part];
+    let is_equal =
+        |part: usize| holders[part].iter().all(|rank| whole(rank, part) == whole(&holders[part][0], part));
+    let Some(part) = (0..holders.len()).find(|part| !is_equal(*part)) else { return Ok(()) };
+    let prints: Vec<Vec<i64>> =
+        group.all_gather_value(&own[part].iter().map(|print| *print as i64).collect::<Vec<_>>())?;
+    let mut ranks = holders[part].to_vec();
+    ranks.sort_unstable();
+    let rows: Vec<&[i64]> = ranks.iter().map(|rank| &prints[rank.0][..]).collect();
+    match odd_one(&rows) {
+        Some(odd) => Err(Error::Drift {
+            step,
+            rank: ranks[odd.rank.0],
+            parameter: name(part, odd.tensor),
+            reference: ranks[odd.reference.0],
+            agreed: odd.agreed,
+            world: ranks.len(),
+        }),
+        None => Ok(()),
+    }
+}
+
 /// A rank that differs, the tensor, and the rank it is compared with.
 #[derive(Debug, PartialEq)]
 struct Odd {

@@ -22,7 +22,10 @@ fn main() -> ExitCode {
     run_one_by_one(vec![
         test_where("a_job_goes_on_and_outlives_rank_0", a_job_goes_on_and_outlives_rank_0),
         slow(test_where("the_end_waits_for_room", the_end_waits_for_room)),
-        test_where("a_job_that_is_asked_to_end_waits_for_room", a_job_that_is_asked_to_end),
+        test_where("a_job_that_is_asked_to_end_waits_for_room", || a_job_that_is_asked_to_end(&[])),
+        test_where("divided_state_that_is_asked_to_end_waits_for_room", || {
+            a_job_that_is_asked_to_end(&["--shard", "parameters", "--redundancy", "2"])
+        }),
         test_where("a_disk_that_stays_full_is_told_and_resumed_from", a_disk_that_stays_full),
         test_where("a_job_does_not_begin_without_room_for_all", a_job_does_not_begin_without_room_for_all),
         test_where("offloaded_state_needs_no_room_later", offloaded_state_needs_no_room_later),
@@ -122,11 +125,14 @@ fn a_job_goes_on_and_outlives_rank_0() -> Result<(), String> {
 }
 
 /// The checkpoint of the last step is written, and so are the lines of the steps before it.
-fn a_job_that_is_asked_to_end() -> Result<(), String> {
-    let mut job = Job::start(&[])?;
+fn a_job_that_is_asked_to_end(more: &[&str]) -> Result<(), String> {
+    let mut job = Job::start(more)?;
     job.disk.fill();
     job.wait_until("a warning", |said| said.contains("steps.jsonl: No space left"));
-    let tries = |said: &str| said.matches("could not write a checkpoint").count();
+    // Divided state is tried again while all workers wait.
+    let words =
+        if more.is_empty() { "could not write a checkpoint" } else { "the run is over, this is tried for" };
+    let tries = |said: &str| said.matches(words).count();
     let earlier = tries(&job.error_output());
     send("TERM", &[job.launcher.process.id()]);
     job.wait_until("a checkpoint without room", |said| tries(said) > earlier);

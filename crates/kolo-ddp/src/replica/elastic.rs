@@ -123,8 +123,10 @@ impl Replica {
         }
         self.core.apply_outstanding()?;
         if agreed == Agreed::AllLeave {
-            // Rank 0 may save a checkpoint, which needs the state of all shards.
-            self.gather_residuals()?;
+            // Rank 0 may save a checkpoint, which needs the state of all shards. Owners send theirs then.
+            if !self.divides_state() {
+                self.gather_residuals()?;
+            }
             return Ok(Change::AllLeft);
         }
         // All ranks are still alive, so parts of the state and the state of every shard can be handed on.

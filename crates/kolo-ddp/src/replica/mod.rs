@@ -8,7 +8,9 @@ mod elastic;
 mod halfway_tests;
 mod handle;
 mod joining;
+mod owned_state;
 mod saved;
 mod steps;
 
 pub use self::handle::Replica;
+pub(crate) use self::owned_state::{OwnedState, order_in_files};

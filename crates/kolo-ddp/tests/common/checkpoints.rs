@@ -52,10 +52,7 @@ pub fn saved(
     threads::spawn(writers, |group| {
         let mut replica = replica(group);
         before(&mut replica);
-        replica.gather_residuals().unwrap();
-        if replica.group().rank().0 == 0 {
-            checkpoint::save(folder.path(), &mut replica, &at(cut)).unwrap();
-        }
+        checkpoint::save_together(folder.path(), &mut replica, &at(cut)).unwrap();
     })
     .unwrap();
     folder

@@ -32,6 +32,7 @@ mod reduction;
 mod reduction_values;
 mod refused_steps;
 mod same_settings;
+mod saved_together;
 mod servers;
 mod sharding;
 mod sharding_elastic;

@@ -337,7 +337,7 @@ fn a_checkpoint_of_a_part_is_refused() {
         checkpoint::save(folder.path(), &mut replica, &at(1)).unwrap_err().to_string()
     });
     for error in errors.unwrap() {
-        assert!(error.contains("divided among the workers") && error.contains("gather_residuals"), "{error}");
+        assert!(error.contains("divided among the workers") && error.contains("save_together"), "{error}");
     }
 }
 

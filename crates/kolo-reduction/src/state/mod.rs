@@ -16,5 +16,5 @@ pub use self::copy::StateCopy;
 pub use self::keepers::kept;
 pub use self::newest::{Held, newest};
 pub use self::part::{StateKind, StateName, StatePart, Visit};
-pub use self::redistribute::{Holdings, Transfer, redistribute};
+pub use self::redistribute::{Holdings, Transfer, redistribute, senders};
 pub use self::transfer::transfer;

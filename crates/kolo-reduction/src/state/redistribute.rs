@@ -126,6 +126,23 @@ pub fn redistribute(have: &[Holdings], want: &[Holdings]) -> Result<Vec<Transfer
     Ok(transfers)
 }
 
+/// Returns who sends which parts of a run, of which each rank has the runs in `have`: of several holders the
+/// first one. What is in no rank's runs is returned apart.
+pub fn senders(
+    have: &[Vec<Range<usize>>],
+    wanted: &Range<usize>,
+) -> (Vec<(Rank, Vec<Range<usize>>)>, Vec<Range<usize>>) {
+    let (mut missing, mut found) = (vec![wanted.clone()], Vec::new());
+    for (rank, runs) in have.iter().enumerate() {
+        let touches = |run: &&Range<usize>| run.start < wanted.end && wanted.start < run.end;
+        let parts: Vec<_> = runs.iter().filter(touches).flat_map(|run| cut(&mut missing, run)).collect();
+        if !parts.is_empty() {
+            found.push((Rank(rank), parts));
+        }
+    }
+    (found, missing)
+}
+
 /// Takes the elements of a run out of those that are missing, and returns them.
 fn cut(missing: &mut Vec<Range<usize>>, run: &Range<usize>) -> Vec<Range<usize>> {
     let (mut found, mut rest) = (Vec::new(), Vec::new());
@@ -183,6 +200,21 @@ mod tests {
         // Nobody has the last element.
         assert!(redistribute(&have, &[holdings(&[(0, 0..11)])]).is_err());
         assert_eq!(found(&[holdings(&[(0, 0..0)])], &[holdings(&[(0, 0..0)]), holdings(&[(0, 0..0)])]), []);
+    }
+
+    #[test]
+    fn each_part_of_a_run_has_one_sender() {
+        let have = [vec![0..4], vec![2..6, 8..10], vec![0..3, 9..12]];
+        let found = |wanted| {
+            let (senders, missing) = senders(&have, &wanted);
+            (senders.into_iter().map(|(rank, parts)| (rank.0, parts)).collect::<Vec<_>>(), missing)
+        };
+        let one = |start: usize, end: usize| vec![start..end];
+        assert_eq!(found(1..3), (vec![(0, one(1, 3))], vec![]));
+        assert_eq!(
+            found(0..13),
+            (vec![(0, one(0, 4)), (1, vec![4..6, 8..10]), (2, one(10, 12))], vec![6..8, 12..13])
+        );
     }
 
     #[test]

@@ -9,11 +9,12 @@ use super::state_share::StateShare;
 use super::weights::Weights;
 use crate::sharding::Sharding;
 use kolo_comm::Group;
-use kolo_optim::{Span, SpanId};
-use kolo_reduction::Error;
+use kolo_optim::{Span, SpanId, state_names, visit_elements};
 use kolo_reduction::state::{StateKind, StateName, StatePart, Visit};
+use kolo_reduction::{BLOCK, Error, slices};
 use kolo_values::DividedValues;
 use kolo_values::division::{common_runs, held_runs};
+use kolo_values::drift::compare_parts;
 use kolo_values::fingerprints::{all, print};
 
 impl Core {
@@ -114,6 +115,38 @@ impl Core {
         layout.spans().iter().enumerate().map(of).collect()
     }
 
+    /// Compares what several owners hold: their state of the optimizer, and the values that are divided. A
+    /// collective, if parts have several owners. Errors: [`Error::Drift`], or a collective failed.
+    pub(super) fn compare_owners(&mut self, step: u64) -> Result<(), Error> {
+        let Some(owners) = self.weights.share.as_ref().map(|share| share.owners().clone()) else {
+            return Ok(());
+        };
+        let parts: Vec<_> = owners.parts().collect();
+        if parts.iter().all(|(_, holders)| holders.len() < 2) {
+            return Ok(());
+        }
+        let rank = self.ranks.group.rank();
+        let own: Vec<Vec<u64>> = parts
+            .iter()
+            .map(|(run, holders)| match holders.contains(&rank) {
+                true => self.weights.prints_of(run),
+                false => Vec::new(),
+            })
+            .collect();
+        self.check_store()?;
+        let holders: Vec<_> = parts.iter().map(|(_, holders)| *holders).collect();
+        let arrays = state_names(&mut *self.weights.optimizer);
+        let layout = &self.weights.layout;
+        compare_parts(&self.ranks.group, &holders, &own, step, |part, place| {
+            let span = slices(layout, parts[part].0)[place / (arrays.len() + 1)].span;
+            let name = &layout.span(span).spec.name;
+            match (place % (arrays.len() + 1)).checked_sub(1) {
+                Some(array) => format!("{}/{name}", arrays[array]),
+                None => name.clone(),
+            }
+        })
+    }
+
     /// Gathers the values of all tensors. Ends when all ranks have them, so that none leaves before.
     pub(super) fn gather_all(&mut self, divided: &DividedValues) -> Result<(), Error> {
         let mut all = self.weights.values.to_vec();
@@ -157,6 +190,30 @@ impl Weights {
         }
     }
 
+    /// Returns the fingerprints of each tensor in a run that this rank owns: of its values, or 0 if all ranks
+    /// have them, and of each array of the optimizer's state.
+    fn prints_of(&mut self, run: &Range<usize>) -> Vec<u64> {
+        let arrays = state_names(&mut *self.optimizer);
+        let (mut prints, mut values) = (Vec::new(), Vec::new());
+        for slice in slices(&self.layout.clone(), run) {
+            let place = slice.place(&self.layout);
+            prints.push(if self.values.are_parts() { print(&self.values[place.clone()]) } else { 0 });
+            for array in &arrays {
+                let name = StateName::of_job(StateKind::Optimizer, *array);
+                // Blocks, so that a large tensor takes no large buffer.
+                let blocks = place.clone().step_by(BLOCK).map(|start| {
+                    values.clear();
+                    self.visit_elements(&name, &(start..place.end.min(start + BLOCK)), &mut |_, state| {
+                        values.extend_from_slice(state);
+                    });
+                    print(&values)
+                });
+                prints.push(all(blocks));
+            }
+        }
+        prints
+    }
+
     /// Visits the values that this rank holds.
     pub(super) fn visit_values(&mut self, visit: &mut Visit<'_>) {
         let name = StateName::of_job(StateKind::Weights, "");
@@ -169,6 +226,43 @@ impl Weights {
             visit(StatePart { name: name.clone(), values: &mut self.values[place.clone()], place });
         }
         self.publish(false);
+    }
+
+    /// Visits these elements of an array of values or of the optimizer's state, as far as this rank has them:
+    /// `visit` gets their place in flat memory, and themselves.
+    pub fn visit_elements(
+        &mut self,
+        name: &StateName,
+        wanted: &Range<usize>,
+        visit: &mut dyn FnMut(Range<usize>, &mut [f32]),
+    ) {
+        let common = |place: &Range<usize>| place.start.max(wanted.start)..place.end.min(wanted.end);
+        match name.kind {
+            StateKind::Weights => self.visit_values(&mut |StatePart { place, values, .. }| {
+                let run = common(&place);
+                if run.start < run.end {
+                    visit(run.clone(), &mut values[run.start - place.start..run.end - place.start]);
+                }
+            }),
+            StateKind::Optimizer => {
+                let all = 0..self.layout.len();
+                let runs = match &self.share {
+                    Some(share) => share.runs().collect(),
+                    None => vec![(all.clone(), all)],
+                };
+                for (place, state) in runs {
+                    let run = common(&place);
+                    if run.start < run.end {
+                        let first = state.start + (run.start - place.start);
+                        let elements = first..first + run.len();
+                        visit_elements(&mut *self.optimizer, &name.name, elements, &mut |own, values| {
+                            visit(run.start + (own.start - first)..run.start + (own.end - first), values);
+                        });
+                    }
+                }
+            }
+            StateKind::Reduction => {}
+        }
     }
 
     /// Sets all values that this rank holds to 0.

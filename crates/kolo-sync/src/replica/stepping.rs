@@ -211,6 +211,7 @@ impl Core {
             let prints = self.prints()?;
             let (group, layout) = (&self.ranks.group, &self.weights.layout);
             self.observers.verifier.verify(group, layout, prints, done, &self.ranks.servers)?;
+            self.compare_owners(done.step)?;
         }
         Ok(())
     }

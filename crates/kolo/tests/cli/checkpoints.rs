@@ -113,33 +113,41 @@ fn any_number_of_workers_continues_and_damage_is_passed_over() {
     }
 }
 
-/// Files in the way of two checkpoints: training continues, and the end of the run reports the last one.
+/// Files in the way of two checkpoints: training continues, and the end of the run reports the last one. So
+/// it is where the workers have parts of the state.
 #[test]
 fn a_checkpoint_that_cannot_be_written_does_not_end_training() {
     let folder = tempfile::tempdir().unwrap();
     let steps = five_workers(folder.path());
-    let run = interrupted(folder.path(), "stuck", &steps[..1]);
-    let in_the_way = |step: u64| run.join(format!("checkpoints/step-{step:08}"));
-    let (next, last) = (in_the_way(steps[0] + EVERY), in_the_way(TOTAL));
-    fs::write(&next, b"in the way").unwrap();
-    fs::write(&last, b"in the way").unwrap();
-    let (code, error) = fail(folder.path(), &["train", "--resume", "stuck", "--nproc", "1"]);
-    assert_eq!(code, 1, "{error}");
-    let told = error.lines().find(|line| line.starts_with("error:")).unwrap_or_default();
-    assert!(
-        told.contains("step-00000009: is not a checkpoint")
-            && told.contains("everything but the last checkpoint"),
-        "{error}"
-    );
-    let name = next.file_name().unwrap().to_str().unwrap();
-    let warned = |line: &str| line.contains("could not write a checkpoint") && line.contains(name);
-    assert!(error.lines().any(warned), "{error}");
-    same_end(folder.path(), "stuck");
+    for (name, nproc, shard) in [("stuck", "1", "nothing"), ("divided", "3", "parameters")] {
+        let run = interrupted(folder.path(), name, &steps[..1]);
+        let config = run.join("config.toml");
+        let text = fs::read_to_string(&config).unwrap();
+        let divided = text.replacen("\nshard = \"nothing\"\n", &format!("\nshard = \"{shard}\"\n"), 1);
+        assert_eq!(divided == text, shard == "nothing");
+        fs::write(&config, divided).unwrap();
+        let in_the_way = |step: u64| run.join(format!("checkpoints/step-{step:08}"));
+        let (next, last) = (in_the_way(steps[0] + EVERY), in_the_way(TOTAL));
+        fs::write(&next, b"in the way").unwrap();
+        fs::write(&last, b"in the way").unwrap();
+        let (code, error) = fail(folder.path(), &["train", "--resume", name, "--nproc", nproc]);
+        assert_eq!(code, 1, "{error}");
+        let told = error.lines().find(|line| line.starts_with("error:")).unwrap_or_default();
+        assert!(
+            told.contains("step-00000009: is not a checkpoint")
+                && told.contains("everything but the last checkpoint"),
+            "{error}"
+        );
+        let file = next.file_name().unwrap().to_str().unwrap();
+        let warned = |line: &str| line.contains("could not write a checkpoint") && line.contains(file);
+        assert!(error.lines().any(warned), "{error}");
+        same_end(folder.path(), name);
 
-    fs::remove_file(&next).unwrap();
-    fs::remove_file(&last).unwrap();
-    succeed(folder.path(), &["train", "--resume", "stuck", "--nproc", "2"]);
-    same_end(folder.path(), "stuck");
+        fs::remove_file(&next).unwrap();
+        fs::remove_file(&last).unwrap();
+        succeed(folder.path(), &["train", "--resume", name, "--nproc", "2"]);
+        same_end(folder.path(), name);
+    }
 }
 
 /// A job manager starts this command again after any end of the job.
