@@ -1,5 +1,6 @@
 //! Tests of an elastic job after a death: output and culprits carry the ranks that workers have then.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -153,11 +154,7 @@ fn start_program(task: &str, program: &str) -> Running {
     let trial = Trial::of(3, &command).after(&format!("export {MEMBER}={task}"));
     // One worker is replaced; if the next one is missing, the job ends.
     let min = if task == "blame" { 3 } else { 1 };
-    let restarts = match task {
-        "orphan" => 9,
-        "asked" => 0,
-        _ => 1,
-    };
+    let restarts = *HashMap::from([("orphan", 9), ("asked", 0)]).get(task).unwrap_or(&1);
     trial.set("min", min).set("restarts", restarts).start()
 }
 
