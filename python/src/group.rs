@@ -136,7 +136,7 @@ impl NativeGroup {
                 return Ok(Group::alone());
             }
             let endpoint = resolve(&address)?.into();
-            let place = WorkerEnv { rank: Rank(rank), world_size: world, local_rank: rank, endpoint };
+            let place = WorkerEnv { rank: Rank(rank), world_size: world, endpoint };
             match served {
                 true => Ok(Group::join_served(&place, &options, &|| false)?),
                 false => Ok(Group::join(&place, &options)?),

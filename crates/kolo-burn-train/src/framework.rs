@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::tensor::Device;
 use kolo_burn::{BurnModel, DropoutKey, Loss, Precision, check_precision, with_precision};
-use kolo_comm::env::WorkerEnv;
+use kolo_comm::env::local_rank;
 use kolo_recipe::{DEVICES, Recipe};
 use kolo_train::{Error, Framework, Pass};
 
@@ -46,8 +46,7 @@ impl<M: Module> Framework<M> for Burn {
             return Err(kolo_recipe::Error::setting("--device", &recipe.device, problem).into());
         }
         if !is_usual {
-            let worker = WorkerEnv::from_env().map_err(kolo_ddp::Error::from)?;
-            let device = device(recipe, worker.map_or(0, |worker| worker.local_rank))?;
+            let device = device(recipe, local_rank().map_err(kolo_ddp::Error::from)?)?;
             *self = Burn { trainable: device.clone().autodiff(), device, ..self.clone() };
         }
         self.precision = precision(&recipe.precision)?;

@@ -18,10 +18,7 @@ fn group(rank: usize, master: SocketAddr, encrypt: bool) -> Result<Group, Error>
         encrypt,
         ..Options::default()
     };
-    Group::join(
-        &WorkerEnv { rank: Rank(rank), world_size: 2, local_rank: rank, endpoint: master.into() },
-        &options,
-    )
+    Group::join(&WorkerEnv { rank: Rank(rank), world_size: 2, endpoint: master.into() }, &options)
 }
 
 /// Median times of the plain and of the encrypted group.

@@ -103,7 +103,7 @@ fn a_deadline_names_the_rank_that_is_late_and_all_agree() {
 
 #[test]
 fn ranks_that_never_come_are_named() {
-    let place = env::WorkerEnv { rank: Rank(0), world_size: 3, local_rank: 0, endpoint: free_port().into() };
+    let place = env::WorkerEnv { rank: Rank(0), world_size: 3, endpoint: free_port().into() };
     let error = Group::join(&place, &patient(0.5)).err().unwrap();
     assert!(error.to_string().starts_with("ranks 1, 2 did not arrive"), "{error}");
 }
@@ -112,7 +112,7 @@ fn ranks_that_never_come_are_named() {
 fn a_port_in_use_is_named() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let master = listener.local_addr().unwrap();
-    let place = env::WorkerEnv { rank: Rank(0), world_size: 2, local_rank: 0, endpoint: master.into() };
+    let place = env::WorkerEnv { rank: Rank(0), world_size: 2, endpoint: master.into() };
     let error = Group::join(&place, &patient(0.5)).err().unwrap().to_string();
     assert!(error.contains(&master.to_string()) && error.contains("MASTER_PORT"), "{error}");
 }
@@ -121,8 +121,7 @@ fn a_port_in_use_is_named() {
 fn two_workers_of_one_rank_are_reported() {
     let master = free_port();
     let join = |rank: usize| {
-        let place =
-            env::WorkerEnv { rank: Rank(rank), world_size: 2, local_rank: 0, endpoint: master.into() };
+        let place = env::WorkerEnv { rank: Rank(rank), world_size: 2, endpoint: master.into() };
         std::thread::spawn(move || Group::join(&place, &patient(5.0)).map_err(|error| error.to_string()))
     };
     let first = join(1);

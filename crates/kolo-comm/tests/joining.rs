@@ -22,10 +22,7 @@ fn over_tcp(options: Options) -> Options {
 }
 
 fn join(rank: usize, world: usize, master: SocketAddr, options: &Options) -> Result<Group, Error> {
-    Group::join(
-        &WorkerEnv { rank: Rank(rank), world_size: world, local_rank: rank, endpoint: master.into() },
-        options,
-    )
+    Group::join(&WorkerEnv { rank: Rank(rank), world_size: world, endpoint: master.into() }, options)
 }
 
 /// Sums over the group until `stop` is set; returns how often. All ranks stop after the same sum.
@@ -385,7 +382,7 @@ fn a_rank_gives_up_a_group_that_is_over() {
     let access = kolo_rendezvous::secure::Access::new(None, false).unwrap();
     let server = kolo_rendezvous::store::Server::start((Ipv4Addr::LOCALHOST, 0).into(), 2, &access).unwrap();
     let endpoint = server.address().unwrap().into();
-    let place = WorkerEnv { rank: Rank(0), world_size: 2, local_rank: 0, endpoint };
+    let place = WorkerEnv { rank: Rank(0), world_size: 2, endpoint };
     let began = Instant::now();
     let is_over = || began.elapsed() > Duration::from_millis(300);
     let error = Group::join_served(&place, &options, &is_over).err().unwrap();

@@ -167,7 +167,7 @@ fn a_group_over_ipv6() -> Result<(), String> {
     drop(listener);
     let options = Options { transport: Some(&TCP), ..Options::default() };
     let join = |rank: usize| {
-        let place = WorkerEnv { rank: Rank(rank), world_size: 3, local_rank: rank, endpoint: master.into() };
+        let place = WorkerEnv { rank: Rank(rank), world_size: 3, endpoint: master.into() };
         let group = Group::join(&place, &options).unwrap();
         let mut sum = [rank as f32];
         group.all_reduce(&mut sum, Op::Sum).unwrap();

@@ -25,8 +25,7 @@ fn each_host_names_the_other_one() -> Result<(), String> {
             let (hosts, joined) = (&hosts, &joined);
             scope.spawn(move || {
                 hosts.enter(rank);
-                let env =
-                    WorkerEnv { rank: Rank(rank), world_size: 2, local_rank: 0, endpoint: master.into() };
+                let env = WorkerEnv { rank: Rank(rank), world_size: 2, endpoint: master.into() };
                 let token = Some(Token::new("of a test of hosts that vanish").unwrap());
                 let timeout = Some(Duration::from_secs(600));
                 let group = Group::join(&env, &Options { token, timeout, ..Options::default() }).unwrap();

@@ -121,7 +121,7 @@ fn a_rank_with_a_slow_link_is_named() {
     let master = listener.local_addr().unwrap();
     drop(listener);
     let run = |rank: usize| {
-        let place = WorkerEnv { rank: Rank(rank), world_size: 3, local_rank: rank, endpoint: master.into() };
+        let place = WorkerEnv { rank: Rank(rank), world_size: 3, endpoint: master.into() };
         let delay = if Rank(rank) == CULPRIT { SLOW } else { Duration::ZERO };
         let options = Options { transport: Some(&TCP), delay, ..Options::default() };
         let group = Group::join(&place, &options).unwrap();

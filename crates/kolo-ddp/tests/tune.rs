@@ -70,8 +70,7 @@ fn spawn_unequal<R: Send>(transport: &'static TransportKind, work: impl Fn(Group
     drop(listener);
     let work = &work;
     let run = |rank: usize| {
-        let place =
-            WorkerEnv { rank: Rank(rank), world_size: WORLD, local_rank: rank, endpoint: master.into() };
+        let place = WorkerEnv { rank: Rank(rank), world_size: WORLD, endpoint: master.into() };
         let is_slow = rank == WORLD - 1 && transport == &TCP;
         let delay = Duration::from_millis(if is_slow { 20 } else { 0 });
         let node = (transport == &TCP).then(|| rank.to_string());

@@ -17,7 +17,7 @@ use kolo_rendezvous::store::Server;
 
 use crate::arbiter::Arbiter;
 use crate::driver::{Discovery, Driver, DriverParts};
-use crate::events::{CoordinatorEvent, MemberEvent, MemberExit};
+use crate::events::{CoordinatorEvent, EndCause, MemberEvent, MemberExit};
 use crate::ids::{new_place, unique_id};
 use crate::launcher_view::NodeLimits;
 use crate::member_name::initial_members;
@@ -179,9 +179,10 @@ impl Coordinator {
         self.shared.store.notify();
     }
 
-    /// Records that this node starts no more members. An only launcher then need not wait for others.
-    pub fn close(&self) {
-        self.shared.driver.lock().handle(Event::Closed);
+    /// Records that this node starts no more members, and why. When no node starts any, the members need not
+    /// wait for others.
+    pub fn close(&self, cause: EndCause) {
+        self.shared.driver.lock().handle(Event::Closed(cause));
         self.shared.store.notify();
     }
 
@@ -203,7 +204,7 @@ impl Coordinator {
 
     /// Returns true if a member of this node waits for its assignment.
     pub fn has_waiting_members(&self) -> bool {
-        self.shared.driver.lock().state.local.unanswered.values().any(Option::is_some)
+        self.shared.driver.lock().state.local.wait()
     }
 
     /// Number of members of other nodes that have started and have not ended.

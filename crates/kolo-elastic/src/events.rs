@@ -19,6 +19,36 @@ pub enum MemberExit {
     /// The member has failed. The text completes a sentence that begins with its name: `was killed by
     /// SIGKILL`.
     Failed(String),
+    /// The member has failed, with a text as for [`MemberExit::Failed`], because it lacks what it needs to
+    /// begin. A job that has not begun ends on all nodes; one that has begun continues without the member.
+    CannotBegin {
+        /// The failure, as the end of a sentence.
+        how: String,
+        /// What the member lacks.
+        obstacle: Obstacle,
+    },
+}
+
+/// Something that keeps a worker from beginning: wrong input, or no room on its host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Obstacle {
+    /// The obstacle and its node, as a sentence.
+    pub reason: String,
+    /// True if the user's input is wrong.
+    pub is_input: bool,
+}
+
+/// Reason why a launcher starts no more workers. Of several reasons the last in this list counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum EndCause {
+    /// A signal or a time limit asks the job to end. Its workers save the work and leave; until they have,
+    /// they form generations.
+    Asked,
+    /// Workers have failed. A job that has not begun does not begin; the workers of one that has begun save
+    /// the work.
+    Failed,
+    /// Too few workers are left. They form no generation, only groups that save the work.
+    TooFew,
 }
 
 /// An event that a launcher or a worker reports about a member. The leader receives the events of all nodes.
@@ -56,6 +86,9 @@ pub enum CoordinatorEvent {
         /// Number of members that have waited.
         present: usize,
     },
+    /// A worker of some node cannot begin, so the job does not begin, and members of this node wait for it:
+    /// they must end. The event may be repeated.
+    CannotBegin(Obstacle),
     /// All members that held the job's state have died. Those that wait have got an error, and so would
     /// others.
     StateLost,

@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::events::MemberEvent;
+use crate::events::{EndCause, MemberEvent, Obstacle};
 use crate::generation::Formed;
 use crate::launcher_view::LauncherView;
 use crate::worker_protocol::Reply;
@@ -52,6 +52,8 @@ pub(crate) enum ToLeader {
     Heartbeat,
     /// The work of the launcher's members is done.
     WorkDone,
+    /// The launcher starts no more members, for this cause.
+    Closed(EndCause),
     /// The launcher ends in good order.
     Goodbye,
     /// The launcher's connection has ended without a goodbye.
@@ -81,6 +83,8 @@ pub(crate) enum ToFollower {
     Refused { reason: String },
     /// This part of the job must not go on, because another one does or may.
     Superseded { reason: String },
+    /// The job does not begin, because a worker of some node cannot.
+    CannotBegin(Obstacle),
     /// The leader's view has changed.
     View(LauncherView),
     /// A generation has begun.
@@ -95,8 +99,9 @@ pub(crate) enum ToFollower {
     TooFewMembers { present: usize },
     /// Number of members on nodes other than the follower's.
     RemoteMembers { count: usize },
-    /// The leader ends in good order, and these members, given by their identities, have ended.
-    Goodbye { ended: Vec<String> },
+    /// The leader ends in good order, and these members, given by their identities, have ended. An obstacle
+    /// keeps the job from beginning.
+    Goodbye { ended: Vec<String>, obstacle: Option<Obstacle> },
 }
 
 pub(crate) fn to_leader_key(connection: ConnectionId, number: u64) -> String {

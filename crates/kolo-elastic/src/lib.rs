@@ -68,9 +68,9 @@ mod working;
 
 pub use arbiter::{ARBITERS, Arbiter, ArbiterKind, Needs};
 pub use coordinator::Coordinator;
-pub use events::{CoordinatorEvent, MemberExit, WRONG_INPUT};
+pub use events::{CoordinatorEvent, EndCause, MemberExit, Obstacle, WRONG_INPUT};
 pub use member::Member;
-pub use member_name::{COORDINATOR, MEMBER, member_name};
+pub use member_name::{COORDINATOR, MEMBER, member_name, node_rank_of};
 pub use member_ranks::MemberRanks;
 pub use node_config::NodeConfig;
 pub use protocol::MembershipPolicy;

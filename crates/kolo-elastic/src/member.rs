@@ -169,11 +169,11 @@ impl JobMembership for Member {
                 }
                 Outcome::End(error) => return Err(error),
             };
-            let Assignment { generation, rank, world_size, local_rank, store, reason: ended } = assignment;
+            let Assignment { generation, rank, world_size, store, reason: ended } = assignment;
             let generation = generation.number;
             self.listener.set_generation(generation);
             log::info!("generation {generation}: rank {rank} of {world_size} ({ended})");
-            let worker = WorkerEnv { rank: Rank(rank), world_size, local_rank, endpoint: store.into() };
+            let worker = WorkerEnv { rank: Rank(rank), world_size, endpoint: store.into() };
             match Group::join_served(&worker, &self.options, &|| self.listener.is_regroup_requested()) {
                 Ok(group) => {
                     if too_few.is_none() {

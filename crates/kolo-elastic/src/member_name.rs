@@ -21,11 +21,6 @@ pub(crate) fn initial_members(node_rank: usize, count: usize) -> impl Iterator<I
 }
 
 /// Rank of the node in a member's name; `None` if the name contains none.
-pub(crate) fn node_rank_of(member: &str) -> Option<usize> {
-    node_of(member).strip_prefix("node")?.parse().ok()
-}
-
-/// Part of a member's name that all members of its node share.
-pub(crate) fn node_of(member: &str) -> &str {
-    member.split('/').next().unwrap_or(member)
+pub fn node_rank_of(member: &str) -> Option<usize> {
+    member.split('/').next()?.strip_prefix("node")?.parse().ok()
 }

@@ -66,7 +66,6 @@ pub(crate) struct Assignment {
     pub(crate) generation: GenerationId,
     pub(crate) rank: usize,
     pub(crate) world_size: usize,
-    pub(crate) local_rank: usize,
     /// Address at which the generation's store listens.
     pub(crate) store: SocketAddr,
     /// Reason for the end of the last generation.

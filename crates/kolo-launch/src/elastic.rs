@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use kolo_comm::schedule::words::counted;
 use kolo_comm::{Interface, Options, Token, env, host_timeout};
-use kolo_elastic::{Coordinator, CoordinatorEvent, MembershipPolicy, NodeConfig};
+use kolo_elastic::{Coordinator, CoordinatorEvent, EndCause, MembershipPolicy, NodeConfig};
 use signal_hook::consts::signal::SIGTSTP;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -40,6 +40,8 @@ pub(crate) struct Elastic {
     due_restarts: Vec<(Instant, usize)>,
     /// True once the job ends: no worker is started any more.
     closed: bool,
+    /// True if the job does not begin, because a worker cannot.
+    does_not_begin: bool,
 }
 
 impl Elastic {
@@ -69,6 +71,7 @@ impl Elastic {
             restarts_left: job.restarts,
             due_restarts: Vec::new(),
             closed: false,
+            does_not_begin: false,
         })
     }
 
@@ -106,11 +109,16 @@ impl Elastic {
         self.coordinator.generation() > 0
     }
 
-    /// Ends the job: the remaining members need not wait for others.
-    pub fn close(&mut self) {
+    /// Returns true if workers may hold state that they save when they are asked to end.
+    pub fn has_begun(&self) -> bool {
+        self.has_formed() && !self.does_not_begin
+    }
+
+    /// Ends the job: the remaining members need not wait for others. The first cause counts.
+    pub fn close(&mut self, cause: EndCause) {
         if !self.closed {
             self.closed = true;
-            self.coordinator.close();
+            self.coordinator.close(cause);
         }
     }
 
@@ -126,7 +134,7 @@ impl Elastic {
     ///
     /// # Errors
     ///
-    /// The other launchers have continued without this one, so its workers must end.
+    /// The other launchers have continued without this one, or the job does not begin: its workers must end.
     pub fn update(&mut self, workers: &mut Workers) -> Result<Vec<usize>, LaunchError> {
         for event in self.events.try_iter().collect::<Vec<_>>() {
             self.handle(event, workers)?;
@@ -164,10 +172,13 @@ impl Elastic {
             CoordinatorEvent::TooFewMembers { present } => {
                 let (left, are) = (counted(present, "worker"), if present == 1 { "is" } else { "are" });
                 self.messages.print(&format!("{left} {are} left, and no others have come: the job ends"));
-                self.close();
+                self.close(EndCause::TooFew);
             }
             // The members that wait report it.
-            CoordinatorEvent::StateLost => self.close(),
+            CoordinatorEvent::StateLost => self.close(EndCause::Failed),
+            // A worker of this node reports the obstacle, or has failed before.
+            CoordinatorEvent::CannotBegin(_) if self.closed => self.does_not_begin = true,
+            CoordinatorEvent::CannotBegin(obstacle) => return Err(LaunchError::CannotBegin { obstacle }),
             CoordinatorEvent::Superseded { reason } => return Err(LaunchError::Superseded { why: reason }),
             CoordinatorEvent::Detached { reason, ends_job }
                 if (ends_job || self.coordinator.generation() > 0) && !self.closed =>

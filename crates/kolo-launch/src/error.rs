@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 
+use kolo_elastic::Obstacle;
 use signal_hook::consts::signal::SIGTERM;
 
 use crate::error_file::FailureKind;
@@ -40,6 +41,9 @@ pub enum LaunchError {
          last checkpoint (kolo train --resume RUN_FOLDER)"
     )]
     Superseded { why: String },
+    /// A worker of another node lacks what it needs to begin, so the job does not begin.
+    #[error("the job does not begin, because of {}", obstacle.reason)]
+    CannotBegin { obstacle: Obstacle },
     /// The program cannot be started.
     #[error("cannot start `{}`: {hint}", program.to_string_lossy())]
     Program { program: OsString, hint: String, cause: io::Error },
@@ -75,6 +79,7 @@ impl LaunchError {
             LaunchError::Program { cause, .. } if cause.kind() == io::ErrorKind::NotFound => 127,
             LaunchError::Program { .. } => 126,
             LaunchError::Invalid { .. } | LaunchError::Variable(_) => 2,
+            LaunchError::CannotBegin { obstacle } if obstacle.is_input => 2,
             _ => 1,
         }
     }
@@ -84,6 +89,10 @@ impl LaunchError {
         match self {
             LaunchError::Failed(report) => report.kind(),
             LaunchError::Interrupted { kind, .. } | LaunchError::Asked { kind, .. } => *kind,
+            LaunchError::CannotBegin { obstacle } => Some(match obstacle.is_input {
+                true => FailureKind::WrongInput,
+                false => FailureKind::NoRoom,
+            }),
             _ => None,
         }
     }

@@ -98,9 +98,9 @@ fn run_once(
         .for_each(|local| elastic.coordinator.member_started(&member_name(job.node_rank, local, 0)));
     let mut workers = Workers::start(job, &rendezvous, elastic.coordinator.ranks())?;
     let mut streams = OutputForwarder::start(&mut workers, elastic.coordinator.ranks(), job.messages)?;
-    let interrupted = supervise(job, &mut workers, &mut signals, |workers, goes_on| {
-        if !goes_on {
-            elastic.close();
+    let interrupted = supervise(job, &mut workers, &mut signals, |workers, end| {
+        if let Some(cause) = end {
+            elastic.close(cause);
         }
         let due = elastic.update(workers)?;
         streams.forget(&workers.release_survived());
@@ -114,7 +114,7 @@ fn run_once(
                 Err(error) => elastic.not_replaced(local_rank, &error, workers),
             }
         }
-        Ok(Recovered { needs_launcher: elastic.needs_launcher(workers), is_elastic: elastic.has_formed() })
+        Ok(Recovered { needs_launcher: elastic.needs_launcher(workers), has_begun: elastic.has_begun() })
     })?;
     let Exits { last: mut exits, earlier } = workers.finish();
     *is_elastic = elastic.has_formed();

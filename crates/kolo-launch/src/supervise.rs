@@ -23,7 +23,7 @@ use signal_hook::consts::signal::SIGTSTP;
 use signal_hook::low_level::emulate_default_handler;
 
 use kolo_comm::schedule::words::counted;
-use kolo_elastic::{StopRequest, StopRequests};
+use kolo_elastic::{EndCause, StopRequest, StopRequests};
 
 use crate::error::LaunchError;
 use crate::job::{Job, Messages};
@@ -67,6 +67,19 @@ impl Phase {
             | Phase::Killing { until } => Some(until),
         }
     }
+
+    /// Returns the cause for which the job ends; `None` while it continues. `interrupted`: a signal asked the
+    /// launcher to end.
+    fn end_cause(self, interrupted: bool) -> Option<EndCause> {
+        match self {
+            Phase::Running => None,
+            Phase::Leaving { .. } => Some(EndCause::Asked),
+            _ if interrupted => Some(EndCause::Asked),
+            Phase::Failing { .. } | Phase::Terminating { .. } | Phase::Killing { .. } => {
+                Some(EndCause::Failed)
+            }
+        }
+    }
 }
 
 /// Returns the phase of a job in which workers have failed. If all of them have ended because they were asked
@@ -87,13 +100,13 @@ fn after_failures(phase: Phase, mut failures: impl Iterator<Item = ExitStatus>, 
 /// Waits until all workers have ended, or those that have not cannot be ended. Returns the signal that asked
 /// the launcher to end, if any.
 ///
-/// Calls `recover` whenever something may have changed, with true while the job continues. It may handle
-/// failures then; those that it does not handle end the job.
+/// Calls `recover` whenever something may have changed, with the cause if the job ends. Otherwise it may
+/// handle failures; those that it does not handle end the job.
 pub(crate) fn supervise(
     job: &Job,
     workers: &mut Workers,
     signals: &mut Signals,
-    mut recover: impl FnMut(&mut Workers, bool) -> Result<Recovered, LaunchError>,
+    mut recover: impl FnMut(&mut Workers, Option<EndCause>) -> Result<Recovered, LaunchError>,
 ) -> Result<Option<i32>, LaunchError> {
     let mut phase = Phase::Running;
     let mut interrupted = None;
@@ -101,11 +114,11 @@ pub(crate) fn supervise(
     let (mut savers, mut has_told) = (Savers::default(), false);
     loop {
         workers.collect()?;
-        let goes_on = matches!(phase, Phase::Running);
-        let Recovered { needs_launcher, is_elastic } = recover(workers, goes_on)?;
-        let stays = needs_launcher && goes_on;
+        let end = phase.end_cause(interrupted.is_some());
+        let Recovered { needs_launcher, has_begun } = recover(workers, end)?;
+        let stays = needs_launcher && end.is_none();
         let grace = job.grace.unwrap_or(GRACE);
-        let grace_after_failure = match is_elastic {
+        let grace_after_failure = match has_begun {
             true => grace,
             false => job.grace.unwrap_or(GRACE_AFTER_FAILURE),
         };
@@ -168,8 +181,8 @@ pub(crate) fn supervise(
 pub(crate) struct Recovered {
     /// True if the launcher must stay even without workers.
     pub needs_launcher: bool,
-    /// True if workers have formed a generation of an elastic job.
-    pub is_elastic: bool,
+    /// True if workers of an elastic job may have state to save.
+    pub has_begun: bool,
 }
 
 /// Handles Ctrl-Z: the workers stop, then this process, and all continue together.

@@ -29,7 +29,7 @@ mod tests {
     #[test]
     fn without_mpi_the_error_explains_how_to_build_it() {
         let master = std::net::SocketAddr::from(([127, 0, 0, 1], 1)).into();
-        let place = WorkerEnv { rank: Rank(0), world_size: 1, local_rank: 0, endpoint: master };
+        let place = WorkerEnv { rank: Rank(0), world_size: 1, endpoint: master };
         let options = Options { backend: Some(&crate::BACKEND), ..Options::default() };
         let message = Group::join(&place, &options).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(message.contains("--features mpi"), "{message}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError};
 
 use super::library;
-use kolo_rendezvous::env::{LOCAL_RANK, WorkerEnv};
+use kolo_rendezvous::env::{LOCAL_RANK, local_rank};
 use kolo_rendezvous::{BackendError, Error};
 
 /// A device and the group's stream on it.
@@ -56,8 +56,7 @@ pub(super) fn failed(what: impl Into<String>, cause: DriverError) -> Error {
 
 /// Returns the device of this process by its local rank.
 pub(super) fn local() -> Result<usize, Error> {
-    let local_rank = WorkerEnv::from_env()?.map_or(0, |place| place.local_rank);
-    choose(local_rank, count()?, std::env::var_os("CUDA_VISIBLE_DEVICES").is_some())
+    choose(local_rank()?, count()?, std::env::var_os("CUDA_VISIBLE_DEVICES").is_some())
 }
 
 /// Identifies a device by its UUID, and by `NCCL_HOSTID` if it is set: NCCL lets ranks of different hosts use

@@ -36,8 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // A launcher sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; `WorkerEnv::from_env()` reads them.
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let workers = [0, 1].map(|rank| {
-        let worker =
-            WorkerEnv { rank: Rank(rank), world_size: 2, local_rank: rank, endpoint: address.into() };
+        let worker = WorkerEnv { rank: Rank(rank), world_size: 2, endpoint: address.into() };
         std::thread::spawn(move || exchange(&worker))
     });
     for (rank, worker) in workers.into_iter().enumerate() {

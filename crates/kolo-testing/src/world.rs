@@ -76,12 +76,7 @@ pub fn try_spawn<R: Send>(
             scope.spawn(move || {
                 let node = (over == Over::Mixed).then(|| format!("node {}", rank / 2));
                 let options = &Options { node, ..options.clone() };
-                let place = WorkerEnv {
-                    rank: Rank(rank),
-                    world_size: world,
-                    local_rank: rank,
-                    endpoint: master.into(),
-                };
+                let place = WorkerEnv { rank: Rank(rank), world_size: world, endpoint: master.into() };
                 let group = match group {
                     Some(group) => group,
                     None => Group::join(&place, options)?,

@@ -7,7 +7,7 @@ use kolo_claim::Candidate;
 use kolo_comm::Rank;
 use kolo_data::{DataSet, Loader, Part};
 use kolo_ddp::Ddp;
-use kolo_ddp::optimizer::{Averaged, Optimizer};
+use kolo_ddp::optimizer::{Averaged, Optimizer, StoreFault};
 use kolo_metrics::Calendar;
 
 use crate::error::Error;
@@ -42,8 +42,8 @@ pub(crate) fn run<F: Framework<M>, M, D: DataSet + ?Sized + 'static>(
     let is_elastic = matches!(&membership, Membership::Elastic(_));
     let ended = work(framework, job, task, membership, model);
     if let (Err(error), Some(folder), false) = (&ended, &job.folder, job.resume)
-        // Other workers of an elastic job may continue, unless the input prevents all of them from starting.
-        && (is_first || is_elastic && error.is_input() && !folder.is_claimed())
+        // Other workers of an elastic job may continue, unless this error prevents all of them from starting.
+        && (is_first || is_elastic && (error.is_input() || lacks_room(error)) && !folder.is_claimed())
         // Its configuration shows why.
         && !matches!(error, Error::Diverged(_))
     {
@@ -90,9 +90,14 @@ fn work<F: Framework<M>, M, D: DataSet + ?Sized + 'static>(
     }
 }
 
+fn lacks_room(error: &Error) -> bool {
+    let Error::Training(kolo_ddp::Error::Offload { failure, .. }) = error else { return false };
+    failure.fault == StoreFault::NoRoom
+}
+
 /// Converts the replica's error, which depends on the model, into the words of the command line.
 fn refused_by_replica(job: &Job, error: kolo_ddp::Error) -> Error {
-    use kolo_ddp::Error::{FirstNotFinite, Groups, ModelsDiffer, SettingsDiffer};
+    use kolo_ddp::Error::{FirstNotFinite, Groups, ModelsDiffer, Setting, SettingsDiffer};
     let config = &job.config;
     match (error, &config.init) {
         (FirstNotFinite { parameter }, Some(file)) if !job.resume => {
@@ -100,8 +105,8 @@ fn refused_by_replica(job: &Job, error: kolo_ddp::Error) -> Error {
         }
         (error, _) => match error {
             Groups(error) => config.refused_group(error).into(),
-            // The user started the workers with these differences.
-            ModelsDiffer(_) | SettingsDiffer { .. } => Error::Refused(error),
+            // The user started the workers with these differences, or this setting.
+            ModelsDiffer(_) | SettingsDiffer { .. } | Setting(_) => Error::Refused(error),
             error => error.into(),
         },
     }

@@ -28,6 +28,10 @@ fn main() -> ExitCode {
         }),
         test_where("a_disk_that_stays_full_is_told_and_resumed_from", a_disk_that_stays_full),
         test_where("a_job_does_not_begin_without_room_for_all", a_job_does_not_begin_without_room_for_all),
+        test_where(
+            "a_job_does_not_begin_without_room_on_all_nodes",
+            a_job_does_not_begin_without_room_on_all_nodes,
+        ),
         test_where("offloaded_state_needs_no_room_later", offloaded_state_needs_no_room_later),
         slow(test_where("chaos_fills_a_disk_up", chaos_fills_a_disk_up)),
     ])
@@ -182,6 +186,35 @@ fn a_job_does_not_begin_without_room_for_all() -> Result<(), String> {
     assert!(said.contains("needs ") && said.contains("No space left on device"), "{said}");
     assert!(!said.contains("generation 2") && said.matches("error:").count() == 1, "{said}");
     assert!(!folder.path().join("run").exists(), "{said}");
+    Ok(())
+}
+
+/// The first node has room for the optimizer's state, and the second one has not.
+fn a_job_does_not_begin_without_room_on_all_nodes() -> Result<(), String> {
+    let disk = SmallDisk::new(1)?;
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    fs::create_dir(folders[0].path().join("state")).unwrap();
+    std::os::unix::fs::symlink(disk.path(), folders[1].path().join("state")).unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let master = free.local_addr().unwrap().to_string();
+    drop(free);
+    let launchers = [0, 1].map(|node| {
+        let (number, folder) = (node.to_string(), folders[node].path());
+        let launch =
+            ["launch", "--nproc", "2", "--master", &master, "--nnodes", "2", "--node-rank", &number, "--"];
+        let train =
+            [env!("CARGO_BIN_EXE_kolo"), "train", "--model", "mlp", "--offload", "state", "--out", "run"];
+        Logged::start(&mut kolo(folder, &[&launch[..], &train].concat()), folder.join("words"))
+    });
+    let [(first, told), (second, said)] = launchers.map(|mut launcher| launcher.end());
+    assert!(first.code() == Some(1) && second.code() == Some(1), "{told}\n{said}");
+    let sentence = "the job does not begin, because of node 1: rank ";
+    assert!(told.contains(sentence) && told.contains("state: this worker's part"), "{told}");
+    assert!(told.contains("needs ") && told.contains(" bytes, and the disk has "), "{told}");
+    assert!(said.contains("No space left on device"), "{said}");
+    for words in [told, said] {
+        assert!(!words.contains("generation 2") && words.matches("error:").count() == 1, "{words}");
+    }
     Ok(())
 }
 

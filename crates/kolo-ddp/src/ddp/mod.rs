@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kolo_comm::Error::TooFew;
-use kolo_comm::env::WorkerEnv;
+use kolo_comm::env::known_workers;
 use kolo_comm::{Group, JobMembership, Rank};
 use kolo_trace::What;
 
@@ -100,12 +100,8 @@ impl<B: Binding> Ddp<B> {
         optimizer: impl Optimizer,
     ) -> Result<Self, Error> {
         let (mut model, mut optimizer) = (model.into(), optimizer);
-        // The group forms when this worker has its model. Workers of a launcher that has come late have ranks
-        // beyond the number that the job began with, so nothing is known of them.
-        if let Ok(worker) = WorkerEnv::from_env() {
-            let workers = worker.map_or(1, |worker| worker.world_size);
-            address_space::check(model.count(), config, &mut optimizer, workers)?;
-        }
+        // The group forms when this worker has its model.
+        address_space::check(model.count(), config, &mut optimizer, known_workers()?)?;
         let inventory = match config.sharding {
             Sharding::Parameters => {
                 // The first group may fail, and another one has other parts.

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::events::MemberEvent;
+use crate::events::{EndCause, MemberEvent};
 use crate::launcher_protocol::{ConnectionId, ToFollower, ToLeader};
 use crate::launcher_view::LauncherView;
 
@@ -12,8 +12,8 @@ pub(crate) enum Event {
     Member { member: String, event: MemberEvent },
     /// The work of this node's members is done.
     WorkDone,
-    /// This node starts no more workers.
-    Closed,
+    /// This node starts no more workers, for this cause.
+    Closed(EndCause),
     /// The launcher belongs to a job.
     Found(Found),
     /// There is no job to join. The reason is a sentence; `for_all`: members without a coordinator must end,

@@ -10,7 +10,7 @@ use super::event::Event;
 use super::local_members::{Detached, LocalMembers};
 use super::missing::nodes_missing;
 use super::succession::{LeaderAnswer, LeaderLoss, Succession, succeed};
-use crate::events::{CoordinatorEvent, MemberEvent, MemberExit};
+use crate::events::{CoordinatorEvent, MemberEvent};
 use crate::generation::Formed;
 use crate::launcher_protocol::{Hello, ToFollower, ToLeader};
 use crate::launcher_view::LauncherView;
@@ -50,7 +50,7 @@ pub(crate) enum NextRole {
 
 impl NextRole {
     fn detach(reason: impl Into<String>) -> NextRole {
-        NextRole::Detach(reason.into().into())
+        NextRole::Detach(Detached::Alone(reason.into()))
     }
 }
 
@@ -83,8 +83,7 @@ impl Follower {
             let came: Vec<usize> = self.view.launchers.iter().map(|launcher| launcher.node_rank).collect();
             return Some(nodes_missing(context, &came));
         }
-        let waits = local.unanswered.values().any(Option::is_some);
-        waits.then(|| {
+        local.wait().then(|| {
             format!("workers here wait for others; the launcher at {leader} leads, and says for whom")
         })
     }
@@ -101,6 +100,7 @@ impl Follower {
         match (event, &self.connection) {
             (Event::Member { member, event }, _) => self.send(ToLeader::Member { member, event }, out),
             (Event::WorkDone, _) => self.send(ToLeader::WorkDone, out),
+            (Event::Closed(cause), _) => self.send(ToLeader::Closed(cause), out),
             (Event::End, _) => self.send(ToLeader::Goodbye, out),
             (Event::FromLeader(message), Connection::Open) => {
                 return self.handle_message(message, context, local, out);
@@ -149,11 +149,15 @@ impl Follower {
             }
             ToFollower::Refused { reason } => return NextRole::detach(format!("the job {reason}")),
             ToFollower::Superseded { reason } => {
-                return NextRole::Detach(Detached { reason, superseded: true });
+                return NextRole::Detach(Detached::Superseded(reason));
             }
-            ToFollower::Goodbye { ended } => {
+            ToFollower::CannotBegin(obstacle) => return NextRole::Detach(Detached::CannotBegin(obstacle)),
+            ToFollower::Goodbye { ended, obstacle } => {
                 ended.iter().for_each(|identity| local.lineage.died(identity));
                 out.push(Effect::Disconnect);
+                if let Some(obstacle) = obstacle.filter(|_| local.formed.generation == 0) {
+                    return NextRole::Detach(Detached::CannotBegin(obstacle));
+                }
                 return self.succeed(LeaderAnswer::Nothing, "it has said that it ends", context, local, out);
             }
             ToFollower::Formed(Formed { generation, .. }) if generation <= local.formed.generation => {}
@@ -197,7 +201,7 @@ impl Follower {
             tries: self.tries,
             job_runs: local.formed.generation > 0,
             ranks_given: context.ranks_given,
-            members_wait: local.unanswered.values().any(Option::is_some),
+            members_wait: local.wait(),
         };
         let (succession, reason) = succeed(&self.view, context.launcher_id, loss);
         log::info!("the leading launcher is lost ({why}): {reason}");
@@ -239,7 +243,7 @@ fn report_members(local: &LocalMembers, out: &mut Effects) {
     };
     for member in &local.formed.members {
         if node_rank_of(member) == local.node_rank && !local.contains(member) {
-            report(member, MemberEvent::Exited(MemberExit::Clean));
+            report(member, MemberEvent::Exited(local.exit_of(member)));
         }
     }
     for (member, unanswered) in &local.unanswered {
@@ -247,6 +251,14 @@ fn report_members(local: &LocalMembers, out: &mut Effects) {
         if let Some(arrival) = unanswered.clone() {
             report(member, MemberEvent::Arrived(arrival));
         }
+    }
+    if let Some((member, exit)) = &local.unable
+        && !local.formed.members.contains(member)
+    {
+        report(member, MemberEvent::Exited(exit.clone()));
+    }
+    if let Some(cause) = local.closed {
+        out.push(Effect::ToLeader(ToLeader::Closed(cause)));
     }
     out.push(Effect::ToLeader(ToLeader::MembersTold));
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use crate::events::MemberEvent;
+use crate::events::{EndCause, MemberEvent};
 use crate::generation::Formed;
 use crate::launcher_protocol::ConnectionId;
 use crate::member_name::initial_members;
@@ -20,6 +20,8 @@ pub(crate) struct FollowerState {
     pub(crate) members: BTreeSet<String>,
     /// True once the follower has reported everything that it knew about its members when it connected.
     pub(crate) members_reported: bool,
+    /// The cause for which the follower starts no more members; `None` while it may.
+    pub(crate) closed: Option<EndCause>,
     /// Leaders that the follower has left for good.
     pub(crate) left: BTreeSet<u64>,
     /// The connection for messages to the follower; `None` until it has connected to this leader.
@@ -59,6 +61,7 @@ impl FollowerState {
             deferred_workers,
             members: BTreeSet::new(),
             members_reported: false,
+            closed: None,
             left: BTreeSet::new(),
             link: Link::new(connection),
             last_seen: now,
@@ -81,6 +84,7 @@ impl FollowerState {
             deferred_workers: 0,
             members,
             members_reported: false,
+            closed: None,
             left: BTreeSet::new(),
             link: None,
             last_seen: now + launcher_silence(),

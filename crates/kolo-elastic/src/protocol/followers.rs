@@ -9,6 +9,7 @@ use super::effect::{Effect, Effects};
 use super::follower_state::{FollowerEvent, FollowerState, Link};
 use super::missing::{list, nodes_missing};
 use super::succession::is_deposed;
+use crate::events::EndCause;
 use crate::launcher_protocol::{ConnectionId, Hello, ToFollower, ToLeader};
 use crate::launcher_view::{LauncherView, NodeLimits};
 use crate::member_name::{initial_members, node_rank_of};
@@ -64,6 +65,17 @@ impl Followers {
     /// members.
     pub(crate) fn are_ready(&self) -> bool {
         self.has_begun() && self.followers.values().all(|follower| follower.members_reported)
+    }
+
+    /// Returns true if no follower starts any more members.
+    pub(crate) fn are_closed(&self) -> bool {
+        self.followers.values().all(|follower| follower.closed.is_some())
+    }
+
+    /// Iterates over the members of followers that end because workers have failed.
+    pub(crate) fn closing_members(&self) -> impl Iterator<Item = &String> {
+        let ends = |follower: &&FollowerState| follower.closed >= Some(EndCause::Failed);
+        self.followers.values().filter(ends).flat_map(|follower| &follower.members)
     }
 
     /// Returns true if enough launchers have joined.
@@ -156,6 +168,7 @@ impl Followers {
         match message {
             ToLeader::Hello(_) | ToLeader::Heartbeat => {}
             ToLeader::MembersTold => follower.members_reported = true,
+            ToLeader::Closed(cause) => follower.closed = follower.closed.max(Some(cause)),
             ToLeader::Member { member, event } => {
                 follower.record(&member, &event);
                 return vec![FollowerEvent::Member { member, event }];

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::effect::{Effect, Effects};
 use super::lineage::Lineage;
-use crate::events::CoordinatorEvent;
+use crate::events::{CoordinatorEvent, EndCause, MemberExit, Obstacle};
 use crate::generation::{Formed, identity};
 use crate::worker_protocol::{Arrival, Reply};
 
@@ -30,8 +30,10 @@ pub(crate) struct LocalMembers {
     pub(crate) node_rank: Option<usize>,
     /// Number of nodes with which the job began, once it has begun.
     pub(crate) initial_nodes: Option<usize>,
-    /// True if this node starts no more workers.
-    pub(crate) closed: bool,
+    /// The cause for which this node starts no more workers; `None` while it may.
+    pub(crate) closed: Option<EndCause>,
+    /// The last member that could not begin, and its end: this launcher may have had no leader to report to.
+    pub(crate) unable: Option<(String, MemberExit)>,
 }
 
 impl LocalMembers {
@@ -58,12 +60,21 @@ impl LocalMembers {
     }
 
     /// Records the end of a member's process.
-    pub(crate) fn exited(&mut self, member: &str) {
+    pub(crate) fn exited(&mut self, member: &str, exit: &MemberExit) {
+        if let MemberExit::CannotBegin { .. } = exit {
+            self.unable = Some((member.into(), exit.clone()));
+        }
         self.ended.insert(member.into());
         self.unanswered.remove(member);
         if let Some((identity, _)) = self.arrived.remove(member) {
             self.lineage.died(&identity);
         }
+    }
+
+    /// Returns the end of a member of this node whose process is gone, for a leader that may not know it.
+    pub(crate) fn exit_of(&self, member: &str) -> MemberExit {
+        let own = self.unable.as_ref().filter(|(unable, _)| unable == member);
+        own.map_or(MemberExit::Clean, |(_, exit)| exit.clone())
     }
 
     /// Returns true if a member of this node lives.
@@ -84,12 +95,29 @@ impl LocalMembers {
         out.push(Effect::Reply { member: member.into(), arrival, reply });
     }
 
-    /// Refuses all members that wait, because no generation will be formed for them.
+    /// Returns true if some member of this node waits for an assignment, which shows that the program is
+    /// elastic.
+    pub(crate) fn wait(&self) -> bool {
+        self.unanswered.values().any(Option::is_some)
+    }
+
+    /// Refuses all members that wait, because no generation will be formed for them. If the job does not
+    /// begin, their launcher ends them instead, so that one error says why.
     pub(crate) fn refuse_all(&mut self, detached: &Detached, out: &mut Effects) {
+        let reply = match detached.clone() {
+            Detached::Alone(reason) => Reply::Failed { reason },
+            Detached::Superseded(reason) => Reply::Superseded { reason },
+            Detached::CannotBegin(obstacle) => {
+                if self.wait() {
+                    out.report(CoordinatorEvent::CannotBegin(obstacle));
+                }
+                return;
+            }
+        };
         let waiting =
             self.unanswered.iter().filter_map(|(m, arrival)| Some((m.clone(), arrival.as_ref()?.number)));
         for (member, number) in waiting.collect::<Vec<_>>() {
-            self.reply(&member, number, detached.reply(), out);
+            self.reply(&member, number, reply.clone(), out);
         }
     }
 
@@ -103,23 +131,22 @@ impl LocalMembers {
 
 /// The reason why a coordinator no longer belongs to a job.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Detached {
-    /// The reason, as a sentence.
-    pub(crate) reason: String,
-    /// True if another part of the job goes on, or may.
-    pub(crate) superseded: bool,
+pub(crate) enum Detached {
+    /// The coordinator has lost the others or not found them, for the reason in this sentence.
+    Alone(String),
+    /// Another part of the job goes on, or may, as this sentence explains.
+    Superseded(String),
+    /// The job does not begin, because some worker cannot.
+    CannotBegin(Obstacle),
 }
 
 impl Detached {
-    fn reply(&self) -> Reply {
-        let reason = self.reason.clone();
-        if self.superseded { Reply::Superseded { reason } } else { Reply::Failed { reason } }
-    }
-}
-
-impl From<String> for Detached {
-    fn from(reason: String) -> Detached {
-        Detached { reason, superseded: false }
+    /// The reason, as a sentence.
+    pub(crate) fn reason(&self) -> &str {
+        match self {
+            Detached::Alone(reason) | Detached::Superseded(reason) => reason,
+            Detached::CannotBegin(obstacle) => &obstacle.reason,
+        }
     }
 }
 
@@ -135,7 +162,7 @@ mod tests {
         let mut local = LocalMembers::default();
         let arrival = Membership::new(1, false).arrive(None, None);
         local.started("a");
-        local.exited("a");
+        local.exited("a", &MemberExit::Failed("was killed".into()));
         assert!(!local.arrived("a", &arrival), "it was said before the end, and is heard after it");
         assert!(!local.contains("a"));
         local.started("a");

@@ -99,7 +99,7 @@ mod tests {
             let generation = GenerationId { number, leader };
             let store = ([127, 0, 0, 1], 1).into();
             let reason = String::new();
-            Reply::Assigned(Assignment { generation, rank: 0, world_size: 1, local_rank: 0, store, reason })
+            Reply::Assigned(Assignment { generation, rank: 0, world_size: 1, store, reason })
         };
         let mut worker = Membership::new(7, false);
         assert_eq!(worker.arrive(None, None).number, 1);

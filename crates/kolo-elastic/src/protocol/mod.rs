@@ -84,11 +84,13 @@ impl LauncherState {
                 MemberEvent::Started => self.local.started(member),
                 MemberEvent::Arrived(arrival) if !self.local.arrived(member, arrival) => return out.0,
                 MemberEvent::Arrived(_) => {}
-                MemberEvent::Exited(_) => self.local.exited(member),
+                MemberEvent::Exited(exit) => self.local.exited(member, exit),
                 MemberEvent::CpuTime(_) => {}
             }
         }
-        self.local.closed |= event == Event::Closed;
+        if let Event::Closed(cause) = event {
+            self.local.closed = self.local.closed.max(Some(cause));
+        }
         let role = std::mem::replace(&mut self.role, Role::Discovering);
         self.role = role.handle(event, now, context, &mut self.local, &mut out);
         out.0

@@ -39,7 +39,9 @@ impl Role {
         match self {
             Role::Discovering => match event {
                 Event::Found(found) => Role::begin(found, now, context, local, out),
-                Event::NotFound { reason, for_all } => Role::detach(reason.into(), for_all, local, out),
+                Event::NotFound { reason, for_all } => {
+                    Role::detach(Detached::Alone(reason), for_all, local, out)
+                }
                 _ => Role::Discovering,
             },
             Role::Leading(mut leader) => match leader.handle(event, now, context, local, out) {
@@ -102,15 +104,18 @@ impl Role {
     /// Leaves the job for good, and informs the launcher. `for_all`: members without a coordinator must end,
     /// too.
     fn detach(detached: Detached, for_all: bool, local: &LocalMembers, out: &mut Effects) -> Role {
-        let reason = detached.reason.clone();
+        let reason = detached.reason().to_string();
         log::info!("this launcher does not work together with others: {reason}");
-        let ends_job = for_all || local.unanswered.values().any(Option::is_some);
         out.push(Effect::Leave);
-        out.push(Effect::PublishNoJob { reason: reason.clone() });
-        out.report(match detached.superseded {
-            true => CoordinatorEvent::Superseded { reason },
-            false => CoordinatorEvent::Detached { reason, ends_job },
-        });
+        out.push(Effect::PublishNoJob { reason });
+        match detached.clone() {
+            Detached::Alone(reason) => {
+                out.report(CoordinatorEvent::Detached { reason, ends_job: for_all || local.wait() });
+            }
+            Detached::Superseded(reason) => out.report(CoordinatorEvent::Superseded { reason }),
+            // The next tick reports it, if the program is elastic.
+            Detached::CannotBegin(_) => {}
+        }
         Role::Detached(detached)
     }
 }

@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 use kolo_comm::Rank;
-use kolo_elastic::{MemberExit, WRONG_INPUT};
+use kolo_elastic::{EndCause, MemberExit, Obstacle, WRONG_INPUT, node_rank_of};
 
 use super::Elastic;
 use crate::error::LaunchError;
@@ -35,7 +35,7 @@ impl Elastic {
     /// the number of remaining workers on all nodes.
     pub(super) fn report_exits(&mut self, workers: &mut Workers, alive: usize) {
         let formed = self.coordinator.generation() > 0;
-        let mut too_few = false;
+        let mut too_few = None;
         for index in 0..workers.list.len() {
             let worker = &workers.list[index];
             let Some(status) = worker.status().filter(|_| !worker.reported) else { continue };
@@ -44,10 +44,9 @@ impl Elastic {
             worker.reported = true;
             if status.failed() && !formed {
                 // Before its exit is reported: the first generation must not begin without it.
-                self.close();
+                self.close(EndCause::Failed);
             }
             let kind = worker.failure_kind().filter(|_| status.failed());
-            let is_wrong_input = kind == Some(FailureKind::WrongInput);
             let ends_job = match kind {
                 Some(FailureKind::StateLost | FailureKind::Diverged) => true,
                 // A worker without a rank has trained nothing; the others do not need what it lacks.
@@ -58,20 +57,29 @@ impl Elastic {
             };
             if ends_job && !done && !self.coordinator.is_finished() {
                 // Before its exit is reported: the others take no further part in a job that cannot go on.
-                self.close();
+                self.close(EndCause::Failed);
             }
+            let how = match kind {
+                Some(FailureKind::WrongInput) => format!("{status}, {WRONG_INPUT}"),
+                _ => status.to_string(),
+            };
             let exit = match status.failed() {
-                true if is_wrong_input => MemberExit::Failed(format!("{status}, {WRONG_INPUT}")),
-                true => MemberExit::Failed(status.to_string()),
+                true => match self.obstacle(worker, kind).filter(|_| !done) {
+                    Some(obstacle) => MemberExit::CannotBegin { how, obstacle },
+                    None => MemberExit::Failed(how),
+                },
                 // Others may wait for it while a group forms, and would until the launcher kills them.
-                false if worker.broke_off => MemberExit::Failed(status.to_string()),
+                false if worker.broke_off => MemberExit::Failed(how),
                 false => MemberExit::Clean,
             };
             self.coordinator.member_exited(&worker.member, &exit);
             // A worker that has left in good order is not replaced.
             let coming = self.due_restarts.len() + if status.failed() { self.restarts_left } else { 0 };
             let enough = alive > 0 && alive + coming >= self.min_members && status != TERMINATED;
-            too_few |= formed && !enough;
+            if formed && !enough {
+                let cause = if status == TERMINATED { EndCause::Asked } else { EndCause::Failed };
+                too_few.get_or_insert(cause);
+            }
             if !status.failed() || !formed {
                 continue;
             }
@@ -93,9 +101,22 @@ impl Elastic {
                 }
             }
         }
-        if too_few {
-            self.close();
+        if let Some(cause) = too_few {
+            self.close(cause);
         }
+    }
+
+    /// Returns what a failed worker lacked, if the job may not have begun: its first generation has not
+    /// formed, or forms. The coordinator knows if a worker holds state.
+    fn obstacle(&self, worker: &WorkerProcess, kind: Option<FailureKind>) -> Option<Obstacle> {
+        let is_input = match kind? {
+            FailureKind::WrongInput => true,
+            FailureKind::NoRoom => false,
+            FailureKind::OtherWriter | FailureKind::Diverged | FailureKind::StateLost => return None,
+        };
+        let node = node_rank_of(&worker.member).filter(|_| self.coordinator.generation() <= 1)?;
+        let message = worker.error_message()?;
+        Some(Obstacle { reason: format!("node {node}: {message}"), is_input })
     }
 
     /// Returns true if the failure of a worker loses nothing. Either it was killed after rank 0, which
@@ -120,7 +141,7 @@ impl Elastic {
             self.restarts_left -= 1;
             self.due_restarts.push((Instant::now() + RETRY_DELAY, local_rank));
         } else if self.alive(workers) + self.due_restarts.len() < self.min_members {
-            self.close();
+            self.close(EndCause::Failed);
         }
     }
 

@@ -9,6 +9,7 @@ mod output;
 mod place;
 mod recovery;
 mod refusing;
+mod two_nodes;
 
 use kolo_comm::Rank;
 
@@ -28,6 +29,12 @@ fn role_member() {
 #[test]
 fn role_elastic() {
     recovery::work_if_asked();
+}
+
+/// Not a test: runs a worker of an elastic job of two nodes.
+#[test]
+fn role_of_two_nodes() {
+    two_nodes::work_if_asked();
 }
 
 /// Not a test: runs a worker that fails like Kolo's workers.

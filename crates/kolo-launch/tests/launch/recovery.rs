@@ -1,5 +1,6 @@
 //! Tests of an elastic job after a death: output and culprits carry the ranks that workers have then.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -20,8 +21,9 @@ const MEMBER: &str = "KOLO_TEST_ELASTIC";
 /// With `wait`, the workers wait for the note `go` instead. With `stay`, no worker is replaced, and the last
 /// rank stands still at the end. With `late`, the replacement never arrives, and fails at the end. With
 /// `leave`, the others wait for the note `go` before they form a group with the replacement, which arrives
-/// when they are two, and they leave when SIGTERM has asked them to. With `orphan`, the three workers fail
-/// one after another, each when those before it have been replaced.
+/// when they are two, and they leave when SIGTERM has asked them to. With `asked`, they leave when SIGTERM
+/// has asked them to, which they wait for after a death. With `orphan`, the three workers fail one after
+/// another, each when those before it have been replaced.
 pub fn work_if_asked() {
     let Ok(task) = std::env::var(MEMBER) else { return };
     let folder = std::env::var("DIR").unwrap();
@@ -34,7 +36,7 @@ pub fn work_if_asked() {
     if task == "leave" && std::fs::exists(format!("{folder}/pid.0")).unwrap() {
         wait_until("the others are two", || std::fs::exists(format!("{folder}/two")).unwrap());
         std::fs::write(format!("{folder}/newcomer"), std::process::id().to_string()).unwrap();
-    } else if task == "leave" {
+    } else if ["leave", "asked"].contains(&task.as_str()) {
         signal_hook::flag::register(SIGTERM, asked_to_end.clone()).unwrap();
     }
     let is_orphan = task == "orphan" && std::fs::exists(format!("{folder}/pid.0")).unwrap();
@@ -73,8 +75,9 @@ pub fn work_if_asked() {
                 std::process::exit(1);
             }
             "leave" if asked_to_end.load(Ordering::SeqCst) => return,
+            "asked" if generation > 1 => return,
             "leave" if generation == 2 => std::fs::write(format!("{folder}/two"), "").unwrap(),
-            "leave" => {}
+            "leave" | "asked" => {}
             "stay" if group.rank().0 == 2 => std::thread::park(),
             "stay" => return,
             "late" if generation > 1 => {
@@ -106,6 +109,12 @@ pub fn work_if_asked() {
                 Err(error) => break error.to_string(),
             }
         };
+        if task == "asked" {
+            std::fs::write(format!("{folder}/broken.{}", group.rank().0), "").unwrap();
+            wait_until("it is asked to end", || asked_to_end.load(Ordering::SeqCst));
+            // The launcher knows why the job ends by then.
+            std::thread::sleep(std::time::Duration::from_millis(300));
+        }
         group = member.next_group(Some(&reason)).unwrap();
     }
 }
@@ -145,7 +154,7 @@ fn start_program(task: &str, program: &str) -> Running {
     let trial = Trial::of(3, &command).after(&format!("export {MEMBER}={task}"));
     // One worker is replaced; if the next one is missing, the job ends.
     let min = if task == "blame" { 3 } else { 1 };
-    let restarts = if task == "orphan" { 9 } else { 1 };
+    let restarts = *HashMap::from([("orphan", 9), ("asked", 0)]).get(task).unwrap_or(&1);
     trial.set("min", min).set("restarts", restarts).start()
 }
 
@@ -257,6 +266,27 @@ fn an_end_does_not_wait_for_a_newcomer_that_the_signal_has_ended() {
     assert!(ended.err.contains("generation 4 of 2 workers: rank 2 (node0/2.1) "), "{}", ended.err);
     assert!(!ended.err.contains("Kolo kills"), "{}", ended.err);
     ended.left_nothing(&[&pids[..], &[newcomer]].concat());
+}
+
+/// No worker has reported that it holds state. Each forms one more generation, in which it finds that it is
+/// asked to end.
+#[test]
+fn an_end_in_the_first_generation_waits_for_nobody() {
+    for dies in [true, false] {
+        let running = start("asked");
+        let pids = running.pids(3);
+        if dies {
+            kill(pids[2], Signal::KILL);
+            running.noted("broken.0");
+            running.noted("broken.1");
+        }
+        running.signal(Signal::TERM);
+        let ended = running.end();
+        assert_eq!(ended.code, 143, "{}", ended.err);
+        assert!(ended.err.contains(if dies { "of 2 workers" } else { "of 3 workers" }), "{}", ended.err);
+        assert!(!ended.err.contains("Kolo kills"), "{}", ended.err);
+        ended.left_nothing(&pids);
+    }
 }
 
 #[test]

@@ -21,15 +21,15 @@ use crate::error::Error;
 use kolo_schedule::Rank;
 use launchers::{Origin, detect, read_ranks};
 
-/// A worker's view of its job before it connects to the other workers.
+/// A worker's place in a group, by which it joins the other workers. A member of an elastic job gets a place
+/// in each generation from its coordinator. The variables of its launcher hold none for it: a node that comes
+/// late has ranks beyond the number of workers with which the job began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerEnv {
-    /// Rank of this worker in the job.
+    /// Rank of this worker in the group.
     pub rank: Rank,
-    /// Number of workers in the job.
+    /// Number of workers in the group.
     pub world_size: usize,
-    /// Rank of this worker among those of its host.
-    pub local_rank: usize,
     /// Endpoint at which rank 0 serves the store.
     pub endpoint: Endpoint,
 }
@@ -55,6 +55,42 @@ pub fn rank_and_world_size() -> Result<Option<(Rank, usize)>, Error> {
     }
 }
 
+/// Returns this worker's rank among those of its host; 0 if no launcher, or an unknown one, started this
+/// process.
+///
+/// # Errors
+///
+/// [`Error::Environment`]: the variable is not a number.
+pub fn local_rank() -> Result<usize, Error> {
+    local_rank_in(&Variables::of_process())
+}
+
+fn local_rank_in(variables: &Variables) -> Result<usize, Error> {
+    let Origin::Launcher(launcher) = detect(variables) else { return Ok(0) };
+    let Numbers { local_rank, rank, .. } = launcher.numbers();
+    let given = variables.number_if_set(local_rank)?;
+    let on_one_host = || variables.number_if_set(rank).map(Option::unwrap_or_default);
+    given.map_or_else(|| if launcher.one_worker_per_host() { Ok(0) } else { on_one_host() }, Ok)
+}
+
+/// Returns the number of workers that the launcher knew when it started this one, servers included. 1 if no
+/// launcher, or an unknown one, started this process.
+///
+/// # Errors
+///
+/// [`Error::Environment`]: a variable is missing or not a number.
+pub fn known_workers() -> Result<usize, Error> {
+    known_workers_in(&Variables::of_process())
+}
+
+fn known_workers_in(variables: &Variables) -> Result<usize, Error> {
+    let Origin::Launcher(launcher) = detect(variables) else { return Ok(1) };
+    let Numbers { rank, world_size, .. } = launcher.numbers();
+    let at_the_start = variables.number(world_size, rank)?;
+    // A node that comes late has higher ranks.
+    Ok(at_the_start.max(1 + variables.number(rank, world_size)?))
+}
+
 /// Returns the number of summation servers that the environment gives; 0 if it gives none.
 ///
 /// # Errors
@@ -70,7 +106,8 @@ pub fn most_workers() -> Result<Option<usize>, Error> {
 }
 
 impl WorkerEnv {
-    /// Reads the variables of the launcher that started this process; `None` if no launcher did.
+    /// Reads the place in the fixed group of all workers from the variables of the launcher that started this
+    /// process; `None` if no launcher did.
     ///
     /// # Errors
     ///
@@ -89,12 +126,11 @@ impl WorkerEnv {
         let names = launcher.numbers();
         let (rank, world_size) = read_ranks(launcher, variables)?;
         let apart = launcher.one_worker_per_host();
-        let local_rank = variables.number_if_set(names.local_rank)?.unwrap_or(if apart { 0 } else { rank.0 });
         let local_world_size = variables.number_if_set(names.local_world_size)?;
         let one_host = !apart && local_world_size.is_none_or(|local| local == world_size);
         let endpoint = endpoint::read(variables, launcher, world_size, one_host)?;
         log::debug!("{} says: {rank} of {world_size}, the store is at {endpoint}", launcher.name());
-        Ok(Some(WorkerEnv { rank, world_size, local_rank, endpoint }))
+        Ok(Some(WorkerEnv { rank, world_size, endpoint }))
     }
 }
 

@@ -69,7 +69,9 @@ fn every_launcher_of_the_table_is_detected_and_its_numbers_read() {
         let Example { variables, numbers, .. } = expected.example();
         assert_eq!(launcher(variables), expected.name());
         let env = worker_env(variables);
-        assert_eq!((env.rank.0, env.world_size, env.local_rank), numbers, "{}", expected.name());
+        let local_rank = with(variables, local_rank_in).unwrap();
+        assert_eq!((env.rank.0, env.world_size, local_rank), numbers, "{}", expected.name());
+        assert_eq!(with(variables, known_workers_in).unwrap(), env.world_size, "{}", expected.name());
     }
 }
 
@@ -82,6 +84,36 @@ fn earlier_launchers_win() {
     assert_eq!(launcher(&changed(slurm(), &[("PMI_RANK", "5"), ("PMI_SIZE", "8")])), "srun");
     // A job script may set WORLD_SIZE for all programs.
     assert_eq!(launcher(&changed(slurm(), &[(WORLD_SIZE, "8")])), "srun");
+}
+
+/// Its job began with 2 workers on another node. The host of rank 0 may be gone, too.
+#[test]
+fn a_worker_of_a_node_that_comes_late_has_a_local_rank_and_no_place_in_a_fixed_group() {
+    let late = [
+        (RANK, "3"),
+        (WORLD_SIZE, "2"),
+        (LOCAL_RANK, "1"),
+        (LOCAL_WORLD_SIZE, "2"),
+        (MOST_WORKERS, "4"),
+        (MASTER_ADDR, "no such host"),
+        (MASTER_PORT, "29500"),
+    ];
+    assert_eq!(with(&late, local_rank_in).unwrap(), 1);
+    assert_eq!(with(&late, known_workers_in).unwrap(), 4);
+    let error = read(&late).unwrap_err().to_string();
+    let expected = "RANK is 3; it must be below WORLD_SIZE=2: this node has come after the job's start, which only \
+                    members of an elastic job can";
+    assert!(error.ends_with(expected), "{error}");
+}
+
+#[test]
+fn local_ranks_need_no_other_variable() {
+    assert_eq!(with(&[], local_rank_in).unwrap(), 0);
+    assert_eq!(with(&[], known_workers_in).unwrap(), 1);
+    assert_eq!(with(&[(LOCAL_RANK, "1")], local_rank_in).unwrap(), 0, "no launcher has set it");
+    assert_eq!(with(&[(RANK, "1"), (WORLD_SIZE, "2")], local_rank_in).unwrap(), 1, "one host");
+    let wrong = with(&[(RANK, "1"), (LOCAL_RANK, "x")], local_rank_in).unwrap_err().to_string();
+    assert!(wrong.contains("LOCAL_RANK is `x`"), "{wrong}");
 }
 
 #[test]

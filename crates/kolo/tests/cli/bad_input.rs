@@ -409,6 +409,32 @@ fn counts_of_workers_that_cannot_be_are_refused() {
     assert!(code == 2 && words.contains("--nproc 5: this process is one of 2 workers"), "{words}");
 }
 
+/// With the variables of Open MPI's mpirun, of MPICH's, and without any; no MPI is loaded before.
+#[test]
+fn one_copy_of_the_state_is_refused_over_mpi() {
+    let folder = tempfile::tempdir().unwrap();
+    for started in [
+        &[
+            ("OMPI_COMM_WORLD_RANK", "0"),
+            ("OMPI_COMM_WORLD_SIZE", "2"),
+            ("OMPI_COMM_WORLD_LOCAL_RANK", "0"),
+            ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+            ("PMIX_NAMESPACE", "1641086977"),
+        ][..],
+        &[("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("MPI_LOCALRANKID", "0"), ("MPI_LOCALNRANKS", "2")],
+        &[],
+    ] {
+        let args = ["train", "--model", "mlp", "--shard", "host", "--steps", "1", "--out", "run"];
+        let mut command = kolo(folder.path(), &args);
+        let output = command.envs(started.iter().copied()).env("KOLO_BACKEND", "mpi").output().unwrap();
+        let words = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{words}");
+        let expected = "--shard host with KOLO_BACKEND=mpi: it needs workers that share memory; leave out one of the two";
+        assert!(words.contains(expected) && words.matches("error:").count() == 1, "{words}");
+        assert!(!folder.path().join("run").exists(), "{words}");
+    }
+}
+
 #[test]
 fn a_decision_by_samples_that_are_not_there_is_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -9,7 +9,7 @@ use kolo_testing::jobs::Logged;
 use kolo_testing::{ignores, selected, send, wait_until};
 
 use super::elastic::{RUN, STEPS, expected, result};
-use super::program::{kolo, start, succeed, workers};
+use super::program::{fail, kolo, start, succeed, workers};
 
 /// Starts three workers, acts on them while they train, and waits for the job's end. Returns the status and
 /// the output.
@@ -230,6 +230,24 @@ fn too_few_workers_keep_what_they_have() {
         assert!(words.contains("rank 0 ") && words.contains("SIGKILL"), "{words}");
         goes_on(folder.path(), &words);
     }
+}
+
+/// The first update overflows, on all workers of an elastic job: the configuration shows why.
+#[test]
+fn a_divergence_in_the_first_step_keeps_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let large = ["--lr", "1e38", "--weight-decay", "1e38", "--warmup-steps", "0", "--optimizer", "sgd"];
+    let (code, words) = fail(folder.path(), &[&RUN[..], &["--nproc", "3", "--out", "run"], &large].concat());
+    assert_eq!(code, 1, "{words}");
+    assert!(words.contains("is not finite after step 0") && words.matches("error:").count() == 1, "{words}");
+    assert!(words.contains("(run keeps its configuration)"), "{words}");
+    let config = std::fs::read_to_string(folder.path().join("run/config.toml")).unwrap();
+    assert!(
+        config.contains("1e38") || config.contains("100000000000000000000000000000000000000"),
+        "{config}"
+    );
+    // Nobody repeats the step.
+    assert!(!words.contains("generation 2"), "{words}");
 }
 
 /// A pipe without a reader keeps rank 0 from writing the summary until it is killed; another rank writes it.

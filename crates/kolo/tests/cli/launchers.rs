@@ -5,10 +5,10 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use kolo_testing::jobs::Logged;
-use kolo_testing::selected;
+use kolo_testing::{selected, send, wait_until};
 
 use super::elastic::{RUN, STEPS, expected, result};
-use super::program::kolo;
+use super::program::{kolo, succeed as run, workers};
 
 /// Starts node `node` of a job of two, with two workers; either node may continue without the other.
 fn start(folder: &Path, node: usize, nodes: &[&str], master: &str, more: &[&str]) -> Logged {
@@ -76,4 +76,55 @@ fn a_launcher_that_comes_late_joins_in() {
     assert!(first.has_said("of 4 workers"), "too late: {}", first.error_output());
     let words = [first, second].map(succeed);
     assert_eq!(result(folder.path()), expected(), "{words:?}");
+}
+
+/// The last workers of two nodes save the work together, before the launcher of the dead one ends its node.
+/// Where state is divided, it is whole only as long as both nodes have their workers.
+#[test]
+fn too_few_workers_of_two_nodes_keep_what_they_have() {
+    let divided = ["--shard", "optimizer", "--redundancy", "2"];
+    for (node, more) in selected(2, [(0, &divided[..]), (1, &[]), (0, &[]), (1, &divided)]) {
+        let folder = tempfile::tempdir().unwrap();
+        let master = masters(1);
+        let mut launchers = [0, 1].map(|node| {
+            let number = node.to_string();
+            let nodes = ["--nnodes", "2", "--node-rank", &number, "--min", "4", "--max-restarts", "0"];
+            start(folder.path(), node, &nodes, &master, more)
+        });
+        has_begun(&mut launchers[0], folder.path());
+        send("KILL", &workers(&launchers[node].process)[..1]);
+        let ended = launchers.map(|mut launcher| launcher.end());
+        assert_eq!(ended[node].0.code(), Some(137), "{node}: {ended:?}");
+        assert_eq!(ended[1 - node].0.code(), Some(1), "{node}: {ended:?}");
+        assert!(ended[1 - node].1.contains("3 of at least 4 workers are there"), "{node}: {ended:?}");
+        run(folder.path(), &["train", "--resume", "run", "--nproc", "2"]);
+        assert_eq!(result(folder.path()), expected(), "{node}: {ended:?}");
+    }
+}
+
+/// The second node has no folder for the optimizer's state: both end, and name node and folder.
+#[test]
+fn a_job_does_not_begin_without_what_one_of_its_nodes_lacks() {
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    std::fs::create_dir(folders[0].path().join("state")).unwrap();
+    let master = masters(1);
+    let start = |node: usize| {
+        let (number, folder) = (node.to_string(), folders[node].path());
+        let nodes = ["--nnodes", "2", "--node-rank", &number, "--", env!("CARGO_BIN_EXE_kolo")];
+        let launch = [&["launch", "--nproc", "2", "--master", &master], &nodes[..], &RUN].concat();
+        let args = [&launch[..], &["--offload", "state", "--out", "run"]].concat();
+        Logged::start(&mut kolo(folder, &args), folder.join("words"))
+    };
+    let mut first = start(0);
+    // The second launcher ends soon, so the first one must be there.
+    wait_until("node 0 starts no workers", || workers(&first.process).len() == 2);
+    let (second, said) = start(1).end();
+    let (first, told) = first.end();
+    let place = folders[1].path().join("state").canonicalize().unwrap_or(folders[1].path().join("state"));
+    let lacks =
+        format!("{}: the folder for the optimizer's state does not exist; create it", place.display());
+    assert!(second.code() == Some(2) && said.contains(&lacks), "{said}");
+    let sentence = format!("error: the job does not begin, because of node 1: {lacks}");
+    assert!(first.code() == Some(2) && told.contains(&sentence), "{told}");
+    assert!(!told.contains("workers over") && told.matches("error:").count() == 1, "{told}");
 }

@@ -49,7 +49,7 @@ impl Meeting {
         };
         drop(generations);
         let (rank, world_size) = (Rank(rank), workers + servers);
-        let place = WorkerEnv { rank, world_size, local_rank: rank.0, endpoint: master.into() };
+        let place = WorkerEnv { rank, world_size, endpoint: master.into() };
         Ok(Arc::new(Group::join(&place, options)?))
     }
 }

@@ -1,15 +1,15 @@
 //! A leader's messages to members and followers after a decision.
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use super::state::Leader;
 use crate::events::CoordinatorEvent;
 use crate::generation::{Formed, GenerationId};
 use crate::launcher_protocol::ToFollower;
-use crate::member_name::node_of;
 use crate::protocol::context::Context;
 use crate::protocol::effect::{Effect, Effects};
-use crate::protocol::local_members::LocalMembers;
+use crate::protocol::local_members::{Detached, LocalMembers};
 use crate::protocol::worker_set::{Action, Candidate, Decision, GivingUp};
 use crate::worker_protocol::{Assignment, Reply};
 
@@ -17,6 +17,7 @@ impl Leader {
     pub(super) fn act(
         &mut self,
         decision: Decision,
+        now: Instant,
         context: &Context,
         local: &mut LocalMembers,
         out: &mut Effects,
@@ -41,6 +42,10 @@ impl Leader {
                 out.push(Effect::ServeLast { members: ends.survivors.len() });
                 self.ends = Some(ends);
             }
+            Action::Abandon(obstacle) => {
+                self.send_all(&ToFollower::CannotBegin(obstacle.clone()), out);
+                self.given_up = Some((now, Detached::CannotBegin(obstacle)));
+            }
             Action::ReportStateLost(candidates) => self.reply(local, &candidates, out, |_| Reply::StateLost),
         }
     }
@@ -63,7 +68,7 @@ impl Leader {
         let id = GenerationId { number: self.workers.generation(), leader: context.launcher_id };
         let reason = &self.last_reason.clone();
         self.reply(local, &survivors, out, |rank| match &store {
-            Ok(store) => too_few(Some(assignment(id, &survivors, rank, *store, reason))),
+            Ok(store) => too_few(Some(assignment(id, survivors.len(), rank, *store, reason))),
             Err(reason) => Reply::Failed { reason: reason.clone() },
         });
         out.report(CoordinatorEvent::TooFewMembers { present });
@@ -95,7 +100,7 @@ impl Leader {
         self.send_all(&ToFollower::Formed(formed.clone()), out);
         local.generation_formed(formed, out);
         self.reply(local, candidates, out, |rank| {
-            Reply::Assigned(assignment(id, candidates, rank, store, &reason))
+            Reply::Assigned(assignment(id, candidates.len(), rank, store, &reason))
         });
     }
 
@@ -131,12 +136,10 @@ impl Leader {
 /// Assigns a rank to one of the members of a group.
 fn assignment(
     generation: GenerationId,
-    members: &[Candidate],
+    world_size: usize,
     rank: usize,
     store: SocketAddr,
     reason: &str,
 ) -> Assignment {
-    let node = node_of(&members[rank].member);
-    let local_rank = members[..rank].iter().filter(|other| node_of(&other.member) == node).count();
-    Assignment { generation, rank, world_size: members.len(), local_rank, store, reason: reason.into() }
+    Assignment { generation, rank, world_size, store, reason: reason.into() }
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::state::Leader;
 use crate::arbiter::Claim;
+use crate::events::EndCause;
 use crate::generation::{Formed, History};
 use crate::launcher_protocol::ToFollower;
 use crate::protocol::claims::Claimed;
@@ -33,14 +34,21 @@ impl Leader {
             if !followers.has_begun() && now >= context.begins_by {
                 let reason = followers.too_few(context.start_timeout);
                 followers.send_all(&ToFollower::Refused { reason: reason.clone() }, out);
-                self.given_up = Some((now, format!("it {reason}").into()));
+                self.given_up = Some((now, Detached::Alone(format!("it {reason}"))));
                 return;
             }
         }
         self.count_remote_members(local, out);
-        // While there are followers, they may start more workers.
-        if local.closed && self.followers.as_ref().is_none_or(Followers::is_empty) {
-            self.workers.close();
+        if let Some(followers) = &self.followers {
+            self.workers.close_members(followers.closing_members());
+        }
+        if let Some(cause) = local.closed {
+            if cause >= EndCause::Failed {
+                self.workers.close_members(local.unanswered.keys());
+            }
+            if self.followers.as_ref().is_none_or(Followers::are_closed) {
+                self.workers.close(cause);
+            }
         }
         if self.followers.as_ref().is_none_or(Followers::are_ready) {
             self.decide(now, context, local, out);
@@ -51,7 +59,7 @@ impl Leader {
         let decision = self.workers.decide(now);
         let Action::FormGeneration(candidates) = &decision.action else {
             self.workers.apply(&decision, now);
-            return self.act(decision, context, local, out);
+            return self.act(decision, now, context, local, out);
         };
         let Some(store) = self.claim(context, local, candidates, now, out) else {
             self.claims.take_refusal().into_iter().for_each(|refusal| out.warn(refusal));
@@ -99,7 +107,7 @@ impl Leader {
             Claimed::Waits => None,
             Claimed::Refused(reason) => {
                 self.send_all(&ToFollower::Superseded { reason: reason.clone() }, out);
-                self.given_up = Some((now, Detached { reason, superseded: true }));
+                self.given_up = Some((now, Detached::Superseded(reason)));
                 None
             }
         }

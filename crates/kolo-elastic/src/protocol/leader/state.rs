@@ -19,6 +19,9 @@ use crate::protocol::worker_set::{GivingUp, WorkerSet};
 use crate::timeouts::FAREWELL;
 use crate::worker_protocol::Arrival;
 
+/// The end of a member whose launcher has gone.
+const LOST: &str = "was lost with its launcher";
+
 /// The leader's part of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Leader {
@@ -75,11 +78,11 @@ impl Leader {
         for (member, identity) in members.iter().zip(&identities) {
             let node_rank = node_rank_of(member);
             if node_rank.is_none_or(|rank| !nodes.contains(&rank)) {
-                workers.exited(member, Some("was lost with its launcher"), now);
+                workers.exited(member, &MemberExit::Failed(LOST.into()), now);
             }
             // The new leader knows more about the members of its own node than the last one did.
             if node_rank == local.node_rank && !local.contains(member) {
-                workers.exited(member, None, now);
+                workers.exited(member, &local.exit_of(member), now);
                 lineage.died(identity);
             }
         }
@@ -104,6 +107,9 @@ impl Leader {
 
     /// Records the members of this node that arrived before this launcher led.
     pub(crate) fn meet_local_members(&mut self, local: &LocalMembers, now: Instant) {
+        if let Some((member, exit)) = &local.unable {
+            self.workers.exited(member, exit, now);
+        }
         for (member, unanswered) in &local.unanswered {
             self.workers.started(member);
             if let Some(arrival) = unanswered.clone() {
@@ -155,7 +161,7 @@ impl Leader {
             Event::Tick => self.tick(now, context, local, out),
             Event::End => self.say_goodbye(out),
             // The next tick handles it, in whatever role the event found the launcher.
-            Event::Closed => {}
+            Event::Closed(_) => {}
             // Events of a launcher that looks for a leader, or follows one.
             Event::Found(_)
             | Event::NotFound { .. }
@@ -213,12 +219,8 @@ impl Leader {
 
     /// Records an exit; the other members of its generation learn of a failure at once.
     fn exited(&mut self, member: &str, exit: &MemberExit, now: Instant, out: &mut Effects) {
-        let failure = match exit {
-            MemberExit::Clean => None,
-            MemberExit::Failed(how) => Some(how.as_str()),
-        };
-        let rank = self.workers.exited(member, failure, now);
-        if let (Some(rank), Some(_)) = (rank, failure) {
+        let rank = self.workers.exited(member, exit, now);
+        if let Some(rank) = rank.filter(|_| *exit != MemberExit::Clean) {
             out.push(Effect::FailGeneration { rank });
         }
     }
@@ -240,7 +242,8 @@ impl Leader {
     /// Informs the followers that this launcher ends, and which members have ended.
     fn say_goodbye(&mut self, out: &mut Effects) {
         let ended = self.lineage.dead().chain(self.identities.values()).cloned().collect();
-        self.send_all(&ToFollower::Goodbye { ended }, out);
+        let obstacle = self.workers.obstacle().cloned();
+        self.send_all(&ToFollower::Goodbye { ended, obstacle }, out);
     }
 
     fn follower_event(
@@ -265,7 +268,7 @@ impl Leader {
             }
             FollowerEvent::Lost { node_rank, members, said_goodbye } => {
                 log::info!("the launcher of node {node_rank} has gone, with {} members", members.len());
-                let exit = MemberExit::Failed("was lost with its launcher".into());
+                let exit = MemberExit::Failed(LOST.into());
                 for member in &members {
                     self.evicted.remove(member);
                     if said_goodbye {
@@ -277,7 +280,7 @@ impl Leader {
             FollowerEvent::Deposed { address } => {
                 let gone_on = "the others have continued without this launcher";
                 let reason = format!("{gone_on}; the one at {address} leads now");
-                return Err(Detached { reason, superseded: true });
+                return Err(Detached::Superseded(reason));
             }
         }
         Ok(())

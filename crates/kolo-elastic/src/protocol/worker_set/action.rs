@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::events::Obstacle;
+
 /// A member that waits for an assignment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Candidate {
@@ -24,6 +26,8 @@ pub(crate) enum Action {
     Evict(Vec<String>),
     /// The waiting members, `present` of them training, have waited too long: too few others have come.
     GiveUp(GivingUp),
+    /// A member cannot begin, and the job with it.
+    Abandon(Obstacle),
     /// The job's state is lost with the members that held it. The leader informs the waiting members.
     ReportStateLost(Vec<Candidate>),
 }

@@ -6,6 +6,7 @@ use kolo_schedule::words::counted;
 
 use super::action::{Action, Decision, GivingUp};
 use super::state::{Status, WorkerRecord, WorkerSet};
+use crate::events::{EndCause, Obstacle};
 
 /// Time for which a process counts as working after it was last seen to work.
 const WORKING_FOR: Duration = Duration::from_secs(5);
@@ -19,7 +20,7 @@ impl WorkerSet {
         let waiting = count(|status| matches!(status, Status::Waiting(_)));
         let participating = count(|status| status == Status::Participating);
         let started = count(|status| status == Status::Started);
-        let enough = self.present() >= self.policy.min_members && !self.is_ending;
+        let enough = self.present() >= self.policy.min_members && self.end != Some(EndCause::TooFew);
         if waiting == 0 {
             return wait("no member waits for an assignment");
         }
@@ -30,13 +31,12 @@ impl WorkerSet {
             let lost = Action::ReportStateLost(self.candidates());
             return Decision::new(lost, "no member that held the job's state is left");
         }
+        if let (Some(_), 0, Some(obstacle)) = (&self.ended, participating, self.obstacle()) {
+            return abandon(obstacle);
+        }
         match (&self.ended, participating) {
-            // The launcher ends a job in which a worker lacks what it needs to begin.
-            (Some(_), 0) if enough && self.closed && !self.state_was_held && self.generation <= 1 => {
-                wait("the job ends before it begins")
-            }
             (Some(ended), 0) if enough => self.form(&ended.reason),
-            (Some(_), 0) if self.is_ending || self.closed && started == 0 => self.give_up(Duration::ZERO),
+            (Some(_), 0) if self.nobody_comes(started) => self.give_up(Duration::ZERO),
             (Some(ended), 0) if now >= ended.at + self.policy.too_few_timeout => self.give_up(now - ended.at),
             (Some(_), 0) => wait("too few members wait for a generation"),
             // A member that has left while the generation formed is waited for by the others, who look for this.
@@ -46,7 +46,7 @@ impl WorkerSet {
             (Some(ended), 1..) => self.evict_hung(now, now - ended.at),
             (None, 0) if enough => self.form("members have left"),
             (None, 0) => Decision::new(Action::EndGeneration, "members have left"),
-            (None, 1..) if self.is_ending => wait("the job ends"),
+            (None, 1..) if self.end == Some(EndCause::TooFew) => wait("the job ends"),
             (None, 1..) if self.regroup_requested => wait("the running generation has not ended its step"),
             (None, 1..) => Decision::new(Action::RequestRegroup, "newcomers wait"),
         }
@@ -54,15 +54,31 @@ impl WorkerSet {
 
     /// The first generation waits for all workers that have started, but not forever.
     fn decide_first(&self, started: usize, enough: bool, now: Instant) -> Decision {
+        if let Some(obstacle) = self.obstacle() {
+            return abandon(obstacle);
+        }
         let late = now >= self.created + self.policy.start_timeout;
         match (started, enough) {
-            // A worker has failed, and the launcher ends the others.
-            _ if self.closed => wait("the job ends before it begins"),
+            // The launcher ends the others.
+            _ if self.end >= Some(EndCause::Failed) => wait("the job ends before it begins"),
             (0, true) => self.form("the job begins"),
             (_, true) if late => self.form("the job begins without all"),
+            (_, false) if self.nobody_comes(started) => self.give_up(Duration::ZERO),
             (_, false) if late => self.give_up(now - self.created),
             (0, false) => wait("too few members wait for a generation"),
             (1.., _) => wait("not all members that were started have arrived"),
+        }
+    }
+
+    /// Returns true if too few waiting members need not, or must not, wait for others: none come, or the
+    /// launcher of some ends them. `started`: number of members that may still arrive.
+    fn nobody_comes(&self, started: usize) -> bool {
+        let waits = |worker: &WorkerRecord| matches!(worker.status, Status::Waiting(_));
+        let ends = || self.workers.values().any(|worker| waits(worker) && worker.is_closing);
+        match self.end {
+            Some(EndCause::TooFew) => true,
+            Some(EndCause::Asked | EndCause::Failed) => started == 0,
+            None => started == 0 && ends(),
         }
     }
 
@@ -117,6 +133,10 @@ impl WorkerSet {
             false => Decision::new(Action::Evict(hung), format!("they have not come back within {waited:?}")),
         }
     }
+}
+
+fn abandon(obstacle: &Obstacle) -> Decision {
+    Decision::new(Action::Abandon(obstacle.clone()), "a worker cannot begin")
 }
 
 fn wait(reason: &str) -> Decision {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::action::{Action, Candidate, Decision, GivingUp};
 use super::policy::MembershipPolicy;
+use crate::events::{EndCause, MemberExit, Obstacle};
 use crate::generation::{Formed, History};
 
 /// CPU time between two reports, about a second apart, that shows work; a process that waits uses less.
@@ -36,6 +37,8 @@ pub(super) struct WorkerRecord {
     /// True for a summation server: it does not count towards the members that a job needs, and its rank
     /// follows those of all members that train.
     pub(super) is_server: bool,
+    /// True if its launcher ends it, because other workers have failed.
+    pub(super) is_closing: bool,
     /// The generations that the worker has been in, by its own report.
     history: History,
 }
@@ -62,10 +65,10 @@ pub(crate) struct WorkerSet {
     /// The end of that generation; `None` while it runs.
     pub(super) ended: Option<Ended>,
     pub(super) regroup_requested: bool,
-    /// True if no more workers will start.
-    pub(super) closed: bool,
-    /// True once too few members were left: no generation follows, only groups that save the state.
-    pub(super) is_ending: bool,
+    /// The cause for which no more workers will start; `None` while others may.
+    pub(super) end: Option<EndCause>,
+    /// The obstacle of a member that could not begin with the job.
+    obstacle: Option<Obstacle>,
     pub(super) state_was_held: bool,
     /// The longest of the times that the returned workers would wait for the others.
     pub(super) rejoin_timeout: Option<Duration>,
@@ -82,8 +85,8 @@ impl WorkerSet {
             generation: 0,
             ended: None,
             regroup_requested: false,
-            closed: false,
-            is_ending: false,
+            end: None,
+            obstacle: None,
             state_was_held: false,
             rejoin_timeout: None,
         }
@@ -102,6 +105,11 @@ impl WorkerSet {
             set.end_generation(now, reason.into());
         }
         set
+    }
+
+    /// Returns the obstacle that keeps the job from beginning; `None` if it has begun.
+    pub(crate) fn obstacle(&self) -> Option<&Obstacle> {
+        self.obstacle.as_ref().filter(|_| !self.state_was_held)
     }
 
     pub(crate) fn state_was_held(&self) -> bool {
@@ -143,6 +151,7 @@ impl WorkerSet {
             last_worked: None,
             has_state: false,
             is_server: false,
+            is_closing: false,
             history: History::default(),
         };
         self.workers.entry(member.into()).or_insert(started)
@@ -153,9 +162,18 @@ impl WorkerSet {
         self.record(member);
     }
 
-    /// Records that no more members will start.
-    pub(crate) fn close(&mut self) {
-        self.closed = true;
+    /// Records that no more members will start, and why.
+    pub(crate) fn close(&mut self, cause: EndCause) {
+        self.end = self.end.max(Some(cause));
+    }
+
+    /// Records that the launcher of these members ends them, because others have failed.
+    pub(crate) fn close_members<'a>(&mut self, members: impl Iterator<Item = &'a String>) {
+        for member in members {
+            if let Some(worker) = self.workers.get_mut(member) {
+                worker.is_closing = true;
+            }
+        }
     }
 
     /// Records that a member waits for an assignment, with its arrival number. If it comes from the running
@@ -201,12 +219,27 @@ impl WorkerSet {
         }
     }
 
-    /// Records the end of a member's process; `failure` describes an end that was not clean. Returns its
-    /// rank if it was in the running generation.
-    pub(crate) fn exited(&mut self, member: &str, failure: Option<&str>, now: Instant) -> Option<usize> {
-        let worker = self.workers.remove(member)?;
+    /// Records the end of a member's process. Returns its rank if it was in the running generation.
+    pub(crate) fn exited(&mut self, member: &str, exit: &MemberExit, now: Instant) -> Option<usize> {
+        let worker = self.workers.remove(member);
+        let begins = match self.generation {
+            0 => true,
+            1 => worker.as_ref().is_some_and(|worker| worker.last_rank.is_some()),
+            _ => false,
+        };
+        let how = match exit {
+            MemberExit::Clean => None,
+            MemberExit::Failed(how) => Some(how),
+            MemberExit::CannotBegin { how, obstacle } => {
+                if begins {
+                    self.obstacle.get_or_insert_with(|| obstacle.clone());
+                }
+                Some(how)
+            }
+        };
+        let worker = worker?;
         let rank = worker.last_rank.filter(|_| worker.status == Status::Participating)?;
-        if let Some(how) = failure {
+        if let Some(how) = how {
             self.end_generation(now, format!("rank {rank} ({member}) {how}"));
         }
         Some(rank)
@@ -237,7 +270,7 @@ impl WorkerSet {
 
     pub(crate) fn apply(&mut self, decision: &Decision, now: Instant) {
         match &decision.action {
-            Action::Wait => {}
+            Action::Wait | Action::Abandon(_) => {}
             Action::FormGeneration(candidates) => self.take_part(candidates),
             Action::RequestRegroup => self.regroup_requested = true,
             Action::EndGeneration => self.end_generation(now, decision.reason.clone()),
@@ -245,7 +278,7 @@ impl WorkerSet {
             Action::GiveUp(GivingUp { survivors, others, .. }) => {
                 self.leave_out(others);
                 if !survivors.is_empty() {
-                    self.is_ending = true;
+                    self.close(EndCause::TooFew);
                     self.take_part(survivors);
                 }
             }

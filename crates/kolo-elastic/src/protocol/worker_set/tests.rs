@@ -1,8 +1,11 @@
 //! Tests of the leader's decisions, one by one: events, a time, and the decision.
 
+mod ending;
+
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::events::MemberExit;
 use crate::generation::Formed;
 
 const POLICY: MembershipPolicy = MembershipPolicy {
@@ -37,6 +40,10 @@ const NOBODY: &str = "no member waits for an assignment";
 const NOT_STARTED: &str = "not all members that were started have arrived";
 const NOT_BACK: &str = "members of the last generation have not come back";
 const TOO_FEW: &str = "too few members wait for a generation";
+
+fn failed(how: &str) -> MemberExit {
+    MemberExit::Failed(how.into())
+}
 
 /// A generation of these members, none of which has reported that it holds the state.
 fn formed(generation: u64, members: &[&str]) -> Formed {
@@ -83,31 +90,11 @@ fn the_first_generation_waits_for_all_that_were_started() {
     assert!(matches!(act(&mut set, now + POLICY.start_timeout), Action::GiveUp { .. }));
 }
 
-/// A worker has failed, and the launcher ends the others.
-#[test]
-fn a_closed_job_does_not_begin() {
-    let now = Instant::now();
-    let mut set = WorkerSet::new(POLICY, now);
-    ["a", "b", "c"].iter().for_each(|member| set.started(member));
-    ["a", "b"].iter().for_each(|member| set.arrived(member, 1, None, now));
-    set.close();
-    set.exited("c", Some("was killed"), now);
-    assert_waits(&mut set, now, "the job ends before it begins");
-    // The same where the group has formed, and no member has begun.
-    let mut set = participating(3, now);
-    set.close();
-    set.exited("2", Some("exited with code 1"), now);
-    ["0", "1"].iter().for_each(|member| set.arrived(member, 2, None, now));
-    assert_waits(&mut set, now, "the job ends before it begins");
-    set.holds_state("0");
-    assert_eq!(step(&mut set, now), form(&[("0", 2), ("1", 2)], "rank 2 (2) exited with code 1"));
-}
-
 #[test]
 fn after_a_death_the_others_go_on_as_soon_as_they_are_back() {
     let now = Instant::now();
     let mut set = participating(4, now);
-    assert_eq!(set.exited("1", Some("was killed"), now), Some(1));
+    assert_eq!(set.exited("1", &failed("was killed"), now), Some(1));
     set.arrived("3", 2, Some("rank 1 died".into()), now);
     set.arrived("0", 2, None, now);
     assert_ends_generation(&mut set, now);
@@ -157,7 +144,7 @@ fn a_member_that_does_not_come_back_is_evicted() {
     let next = step(&mut set, now + POLICY.rejoin_timeout);
     assert_eq!(next, form(&[("0", 2), ("1", 2)], "rank 2 did not take part"));
     // Its process ends later.
-    assert_eq!(set.exited("2", Some("was killed"), now), None);
+    assert_eq!(set.exited("2", &failed("was killed"), now), None);
 }
 
 #[test]
@@ -205,101 +192,11 @@ fn returned_members_suggest_the_timeout() {
 }
 
 #[test]
-fn too_few_wait_and_then_give_up() {
-    let now = Instant::now();
-    let mut set = participating(2, now);
-    set.exited("0", Some("was killed"), now);
-    set.arrived("1", 2, None, now);
-    assert_waits(&mut set, now + POLICY.too_few_timeout / 2, TOO_FEW);
-    let waited = POLICY.too_few_timeout;
-    let gives_up = |survivors: &[(&str, u64)], others: &[(&str, u64)], waited| {
-        let of = |members: &[(&str, u64)]| members.iter().map(|(member, n)| candidate(member, *n)).collect();
-        let (survivors, others, present) = (of(survivors), of(others), survivors.len() + others.len());
-        Action::GiveUp(GivingUp { survivors, others, present, waited })
-    };
-    assert_eq!(act(&mut set, now + waited), gives_up(&[("1", 2)], &[], waited));
-
-    // Nobody else will come once the worker that is on its way has ended.
-    let mut set = participating(2, now);
-    set.started("new");
-    set.exited("0", Some("was killed"), now);
-    set.close();
-    assert_waits(&mut set, now, NOBODY);
-    set.arrived("1", 2, None, now);
-    assert_waits(&mut set, now, TOO_FEW);
-    set.exited("new", Some("was killed"), now);
-    assert_eq!(act(&mut set, now), gives_up(&[("1", 2)], &[], Duration::ZERO));
-
-    // Those who hold the state form a last group, and others after further deaths. Nobody joins them.
-    let mut set = participating(4, now);
-    set.policy.min_members = 5;
-    ["0", "1", "2"].iter().for_each(|member| set.holds_state(member));
-    set.exited("0", Some("was killed"), now);
-    ["1", "2", "3"].iter().for_each(|member| set.arrived(member, 2, None, now));
-    assert_eq!(act(&mut set, now + waited), gives_up(&[("1", 2), ("2", 2)], &[("3", 2)], waited));
-    set.arrived("new", 1, None, now);
-    assert_waits(&mut set, now, "the job ends");
-    set.exited("1", Some("was killed"), now);
-    set.arrived("2", 3, Some("rank 0 died".into()), now);
-    assert_eq!(act(&mut set, now), gives_up(&[("2", 3)], &[("new", 1)], Duration::ZERO));
-    assert_eq!(set.generation(), 3);
-    set.exited("2", None, now);
-    assert!(set.is_finished());
-
-    // A replacement in time.
-    let mut set = participating(2, now);
-    set.exited("0", Some("was killed"), now);
-    set.arrived("1", 2, None, now);
-    assert_waits(&mut set, now, TOO_FEW);
-    set.arrived("new", 1, None, now);
-    assert_eq!(step(&mut set, now), form(&[("1", 2), ("new", 1)], "rank 0 (0) was killed"));
-}
-
-#[test]
-fn ending_well_ends_no_generation() {
-    let now = Instant::now();
-    let mut set = participating(3, now);
-    assert_eq!(set.exited("0", None, now), Some(0));
-    assert_waits(&mut set, now, NOBODY);
-    // The others may still lose each other.
-    set.arrived("1", 2, Some("rank 2 died".into()), now);
-    set.arrived("2", 2, None, now);
-    assert!(matches!(act(&mut set, now), Action::FormGeneration(members) if members.len() == 2));
-}
-
-#[test]
-fn newcomers_do_not_restart_a_lost_job() {
-    let now = Instant::now();
-    let mut set = participating(2, now);
-    set.started("new");
-    set.arrived("new", 1, None, now);
-    set.exited("0", Some("was killed"), now);
-    set.exited("1", Some("was killed"), now);
-    assert_eq!(act(&mut set, now), Action::ReportStateLost(vec![candidate("new", 1)]));
-    assert!(!set.is_finished());
-}
-
-#[test]
-fn a_newcomer_may_be_too_late() {
-    let now = Instant::now();
-    let mut set = participating(2, now);
-    set.started("new");
-    assert_eq!(set.exited("0", None, now), Some(0));
-    assert!(!set.is_finished(), "1 is at work");
-    assert_eq!(set.exited("1", None, now), Some(1));
-    assert!(set.is_finished());
-    set.arrived("new", 1, None, now);
-    assert!(matches!(act(&mut set, now), Action::ReportStateLost(_)));
-    assert_eq!(set.exited("new", Some("failed"), now), None);
-    assert!(set.is_finished());
-}
-
-#[test]
 fn another_coordinator_goes_on_where_the_last_one_ended() {
     let now = Instant::now();
     let mut set = WorkerSet::resume(POLICY, &formed(4, &["0", "1", "2"]), "the leader has ended", now);
     // The leader's own members end with it; the others know nothing of each other yet.
-    set.exited("0", Some("was lost"), now);
+    set.exited("0", &failed("was lost"), now);
     set.arrived("2", 5, Some("rank 0 died".into()), now);
     assert_ends_generation(&mut set, now);
     assert_waits(&mut set, now, NOT_BACK);
@@ -343,8 +240,8 @@ fn a_leader_that_takes_over_knows_that_the_state_was_held() {
     // Generation 2 began with a newcomer, and everyone with the state died before the newcomer got it.
     let last = Formed { state_held: true, ..formed(2, &["0", "1", "new"]) };
     let mut set = WorkerSet::resume(POLICY, &last, "the leading launcher was lost", now);
-    set.exited("0", Some("was lost with its launcher"), now);
-    set.exited("1", Some("was lost with its launcher"), now);
+    set.exited("0", &failed("was lost with its launcher"), now);
+    set.exited("1", &failed("was lost with its launcher"), now);
     set.arrived("new", 2, None, now);
     assert_eq!(act(&mut set, now), Action::ReportStateLost(vec![candidate("new", 2)]));
 }
@@ -382,14 +279,14 @@ fn an_assignment_is_not_the_state() {
     }
     assert_eq!(step(&mut set, now), form(&[("0", 2), ("1", 2), ("new", 1)], "members come or go"));
     // Before the newcomer has got the state.
-    set.exited("0", Some("was killed"), now);
-    set.exited("1", Some("was killed"), now);
+    set.exited("0", &failed("was killed"), now);
+    set.exited("1", &failed("was killed"), now);
     set.arrived("new", 2, Some("rank 0 was killed".into()), now);
     assert_eq!(act(&mut set, now), Action::ReportStateLost(vec![candidate("new", 2)]));
 
     // A generation that was never formed gives the state to no member.
     let mut set = participating(3, now);
-    set.exited("0", Some("was killed"), now);
+    set.exited("0", &failed("was killed"), now);
     ["1", "2"].iter().for_each(|member| set.arrived(member, 2, None, now));
     assert_eq!(step(&mut set, now), form(&[("1", 2), ("2", 2)], "rank 0 (0) was killed"));
 }
@@ -400,12 +297,12 @@ fn the_launchers_reason_replaces_a_members_guess() {
     // A survivor comes back before the launcher has seen the death.
     let mut set = participating(3, now);
     set.arrived("1", 2, Some("rank 0 died".into()), now);
-    set.exited("0", Some("was killed"), now);
+    set.exited("0", &failed("was killed"), now);
     set.arrived("2", 2, Some("rank 0 died".into()), now);
     assert_eq!(step(&mut set, now), form(&[("1", 2), ("2", 2)], "rank 0 (0) was killed"));
     // The second death follows from the first one.
-    set.exited("1", Some("was killed"), now);
-    set.exited("2", Some("exited with 1"), now);
+    set.exited("1", &failed("was killed"), now);
+    set.exited("2", &failed("exited with 1"), now);
     set.started("3");
     set.arrived("3", 1, None, now);
     assert_eq!(set.ended.as_ref().unwrap().reason, "rank 0 (1) was killed");
@@ -424,7 +321,7 @@ fn servers_rank_behind_workers_and_do_not_count() {
     }
     assert_eq!(step(&mut set, now), form(&[("a", 1), ("b", 1), ("s", 1)], "the job begins"));
     // A dead server counts as a dead member; a new server ranks behind a new worker.
-    set.exited("s", Some("was killed"), now);
+    set.exited("s", &failed("was killed"), now);
     ["t", "c"].iter().for_each(|member| set.started(member));
     set.arrived("t", 1, None, now);
     set.is_server("t");
@@ -433,11 +330,11 @@ fn servers_rank_behind_workers_and_do_not_count() {
     assert_eq!(step(&mut set, now), form(&[("a", 2), ("b", 2), ("c", 2), ("t", 1)], reason));
     // Servers are not enough for a generation.
     for member in ["a", "b"] {
-        set.exited(member, Some("was killed"), now);
+        set.exited(member, &failed("was killed"), now);
     }
     ["c", "t"].iter().for_each(|member| set.arrived(member, 3, None, now));
     assert_waits(&mut set, now, TOO_FEW);
     // No member holds the state any more.
-    set.exited("c", Some("was killed"), now);
+    set.exited("c", &failed("was killed"), now);
     assert!(matches!(act(&mut set, now), Action::ReportStateLost(left) if left == [candidate("t", 3)]));
 }

@@ -4,6 +4,7 @@ use stateright::{Model, Property};
 
 use super::state::{Broken, Life, Place, Question, State};
 use super::{Actor, Job, Rule};
+use crate::events::EndCause;
 use crate::generation::GenerationId;
 use crate::protocol::Event;
 
@@ -56,8 +57,10 @@ pub(super) enum Action {
     Die(Actor),
     /// A worker hangs.
     Hang(Actor),
-    /// A launcher starts no more workers.
-    Close(Actor),
+    /// A worker ends because it cannot begin.
+    CannotBegin(Actor),
+    /// A launcher starts no more workers, for this cause.
+    Close(Actor, EndCause),
     /// A worker that has left its generation is killed, and its launcher receives its arrival after its end.
     DieAfterArrival(Actor),
 }
@@ -148,7 +151,13 @@ impl State {
             let can_hang = |worker: &Actor| in_group(worker) && !self.workers[*worker].hangs;
             actions.extend((0..self.workers.len()).filter(can_hang).map(Action::Hang));
             let open = |own: &Actor| self.runs(*own) && !self.launchers[*own].closed;
-            actions.extend((0..self.launchers.len()).filter(open).map(Action::Close));
+            let open = (0..self.launchers.len()).filter(open);
+            let causes = [EndCause::Asked, EndCause::Failed];
+            actions.extend(open.flat_map(|own| causes.map(|cause| Action::Close(own, cause))));
+        }
+        if !job.has_begun {
+            let living = (0..self.workers.len()).filter(|worker| self.lives(*worker));
+            actions.extend(living.filter(|worker| self.runs(job.nodes[*worker])).map(Action::CannotBegin));
         }
     }
 
@@ -159,7 +168,7 @@ impl State {
         if let Action::LoseAnswer(..) | Action::Die(_) | Action::DieAfterArrival(_) = action {
             self.faults += 1;
         }
-        if let Action::Hang(_) | Action::Close(_) = action {
+        if let Action::Hang(_) | Action::Close(..) | Action::CannotBegin(_) = action {
             self.faults += 1;
         }
         match action {
@@ -186,10 +195,8 @@ impl State {
             Action::Leave(worker) => self.arrive(job, worker, Some("others have gone")),
             Action::Die(worker) => self.ends_worker(job, worker, None),
             Action::Hang(worker) => self.workers[worker].hangs = true,
-            Action::Close(own) => {
-                self.launchers[own].closed = true;
-                self.receive(job, own, Event::Closed);
-            }
+            Action::CannotBegin(worker) => self.cannot_begin(job, worker),
+            Action::Close(own, cause) => self.close(job, own, cause),
             Action::DieAfterArrival(worker) => self.dies_after_arrival(job, worker),
             Action::ReceiveLateArrival(late) => self.receive_late_arrival(job, late),
             Action::Restart(worker) => self.restart(job, worker),

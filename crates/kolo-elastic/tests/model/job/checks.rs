@@ -8,6 +8,7 @@ use stateright::Model;
 use super::actions::Action;
 use super::state::State;
 use super::{Actor, Job, Part, Rule};
+use crate::events::EndCause::{self, Asked, Failed};
 use crate::launcher_protocol::ToFollower;
 use crate::model::exploring::{self, Orders};
 
@@ -16,6 +17,7 @@ const SMALL: Job = Job {
     rule: Rule::Majority,
     nodes: &[0, 1],
     first: 2,
+    has_begun: true,
     min_members: 1,
     faults: 1,
     breaks_only: false,
@@ -30,6 +32,9 @@ const LARGE: Job = Job { hangs: false, nodes: &[0, 0, 1, 2], faults: 4, steps: 6
 const NEWCOMER: Job = Job { rule: Rule::Recorded, first: 1, hangs: false, ..SMALL };
 /// Three launchers from the beginning.
 const THREE: Job = Job { nodes: &[0, 1, 1, 2], first: 3, ..LARGE };
+
+/// Two workers whose group has formed, and that hold no state.
+const EARLY: Job = Job { has_begun: false, hangs: false, ..SMALL };
 
 /// Random orders of events of one job: for `KOLO_MODEL_SECONDS`, or through a fixed number of states.
 fn drawn() -> Orders {
@@ -165,9 +170,67 @@ fn evicted(job: Job) -> Vec<Action> {
 #[test]
 fn a_launcher_that_takes_over_knows_that_its_node_is_closed() {
     let job = Job { min_members: 2, faults: 2, ..SMALL };
-    let events = [Action::Close(1), Action::Crash(0)];
+    let events = [Action::Close(1, Failed), Action::Crash(0)];
     assert_eq!(state_after(job, &events).left_at_once(&job), Ok(vec![]));
     assert_eq!(state_after(job, &events[1..]).left_at_once(&job), Ok(vec![1]), "it may start others");
+}
+
+/// A worker without room ends the job on all nodes, unless some worker holds the state.
+#[test]
+fn a_worker_that_cannot_begin_ends_a_job_that_has_not_begun() {
+    assert_eq!(explore(EARLY, Orders::All), None);
+    if is_thorough() {
+        assert_eq!(explore(Job { rule: Rule::Recorded, ..EARLY }, Orders::All), None);
+    }
+    for worker in [0, 1] {
+        assert_eq!(after(EARLY, &[Action::CannotBegin(worker)]), Ok(vec![]), "worker {worker}");
+        let first = state_after(EARLY, &[]).generations.keys().next().copied().unwrap();
+        let begun = [Action::Step(first), Action::CannotBegin(worker)];
+        assert_eq!(after(EARLY, &begun), Ok(vec![1 - worker]), "worker {worker}");
+    }
+    // The leader's launcher ends, and another one leads.
+    let three = Job { nodes: &[0, 1, 2], first: 3, faults: 2, ..EARLY };
+    assert_eq!(after(three, &[Action::CannotBegin(1), Action::Crash(0)]), Ok(vec![]));
+}
+
+/// Workers that are asked to end form a generation at once, in which they leave in good order: whether or not
+/// they hold the state, and whether a worker has died before, after or not at all.
+#[test]
+fn a_job_that_is_asked_to_end_waits_for_no_worker() {
+    let (dies, close) = (Action::Die(2), |own, cause: EndCause| Action::Close(own, cause));
+    for has_begun in [true, false] {
+        for cause in [Asked, Failed] {
+            let job = Job { nodes: &[0, 0, 1], faults: 3, has_begun, hangs: true, ..SMALL };
+            let all = [close(0, cause), close(1, cause)];
+            let orders = [
+                [&[dies.clone()][..], &all].concat(),
+                [&all[..1], &[dies.clone()], &all[1..]].concat(),
+                [&all[..], &[dies.clone()]].concat(),
+            ];
+            for events in orders {
+                let trains = state_after(job, &events).trains_at_once(&job);
+                assert_eq!(trains, Ok(true), "{has_begun}: {events:?}");
+            }
+            assert_eq!(state_after(job, &all).trains_at_once(&job), Ok(true));
+        }
+    }
+}
+
+/// Two of three workers are too few. If the launcher of one ends it because the third one has failed, both
+/// save the work before. If its launcher was asked to end, others may come in its place.
+#[test]
+fn too_few_workers_save_the_work_while_all_of_them_live() {
+    let job = Job { nodes: &[0, 0, 1], faults: 2, min_members: 3, ..SMALL };
+    for (own, cause, left) in [(0, Failed, vec![]), (0, Asked, vec![1, 2]), (1, Failed, vec![0, 1, 2])] {
+        let events = [Action::Close(own, cause), Action::Die(0)];
+        assert_eq!(state_after(job, &events).left_at_once(&job), Ok(left), "launcher {own}, {cause:?}");
+    }
+    let of_follower = Job { nodes: &[0, 1, 1], ..job };
+    let events = [Action::Close(1, Failed), Action::Die(1)];
+    assert_eq!(state_after(of_follower, &events).left_at_once(&of_follower), Ok(vec![]));
+    let job = Job { faults: 3, ..job };
+    let events = [Action::Close(0, Asked), Action::Close(1, Asked), Action::Die(0)];
+    assert_eq!(state_after(job, &events).left_at_once(&job), Ok(vec![]), "all are asked to end");
 }
 
 /// The arbiter has granted a generation, and no worker has learned of it.

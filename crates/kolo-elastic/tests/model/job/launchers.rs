@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use super::state::{Life, Place, Question, State, address_of, launcher_at};
 use super::{Actor, Job, PASSES, Part, Rule};
 use crate::arbiter::{Arbiter, Claim, Record, Records, Verdict, claim_recorded};
-use crate::events::{CoordinatorEvent, MemberEvent, MemberExit};
+use crate::events::{CoordinatorEvent, EndCause, MemberEvent, MemberExit};
 use crate::launcher_protocol::ToFollower;
 use crate::launcher_view::{LauncherInfo, LauncherView};
 use crate::protocol::{ClaimAnswer, Effect, Event, Found, Role};
@@ -99,6 +99,13 @@ impl State {
                     self.workers[worker].hangs = false;
                 }
             }
+            Effect::Report(CoordinatorEvent::CannotBegin(obstacle)) => {
+                let living = job.workers_of(own).filter(|worker| self.lives(*worker));
+                for worker in living.collect::<Vec<_>>() {
+                    self.workers[worker].place = Place::Gone(Some(obstacle.reason.clone()));
+                    self.workers[worker].hangs = false;
+                }
+            }
             Effect::Report(_) => {}
             Effect::Publish(view) => launcher.shows = launcher.serves.then_some(view),
             Effect::ToLeader(message) => {
@@ -181,6 +188,12 @@ impl State {
         let verdict = claim_recorded(&memory, claim);
         self.record = memory.0.into_inner();
         verdict
+    }
+
+    /// Lets a launcher start no more workers.
+    pub(super) fn close(&mut self, job: &Job, own: Actor, cause: EndCause) {
+        self.launchers[own].closed = true;
+        self.receive(job, own, Event::Closed(cause));
     }
 
     pub(super) fn goes_on(&mut self, job: &Job, own: Actor) {

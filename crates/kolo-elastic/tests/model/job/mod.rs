@@ -2,9 +2,9 @@
 //!
 //! Connections deliver their messages in order, at any speed, or break and lose messages on their way. Links
 //! between hosts are cut and repaired. Launchers stop and continue, crash with their hosts, join late, or
-//! start no more workers. Workers hang or die, possibly with an arrival on its way, and are started again.
-//! Answers to probes and of the arbiter are lost. Time passes. The number of faults is limited, so that they
-//! end.
+//! start no more workers. Workers cannot begin, hang or die, possibly with an arrival on its way, and are
+//! started again. Answers to probes and of the arbiter are lost. Time passes. The number of faults is limited,
+//! so that they end.
 
 mod actions;
 mod checks;
@@ -53,6 +53,9 @@ struct Job {
     nodes: &'static [Actor],
     /// Number of launchers present from the beginning; the others may join later.
     first: usize,
+    /// True if the workers have made a step before any fault, so that they hold the state. Otherwise they may
+    /// also find that they cannot begin.
+    has_begun: bool,
     /// Minimum number of workers with which the job goes on.
     min_members: usize,
     faults: u8,

@@ -10,7 +10,8 @@ const EVENTS: usize = 2_000;
 const WAITS: usize = 30;
 
 impl Job {
-    /// Starts all initial launchers, and lets their workers make a step together.
+    /// Starts all initial launchers, and lets their workers form a group and, in a job that has begun, make a
+    /// step together.
     pub(super) fn begun(&self) -> State {
         let mut state = self.initial();
         let late = self.first..state.launchers.len();
@@ -19,7 +20,9 @@ impl Job {
         state.run(self).unwrap_or_else(|why| panic!("the job does not begin: {why}"));
         let ready: Vec<_> = state.generations.keys().filter(|id| state.can_step(**id)).copied().collect();
         let [id] = ready[..] else { panic!("{:?}", state.generations) };
-        state.step(id);
+        if self.has_begun {
+            state.step(id);
+        }
         late.for_each(|own| state.launchers[own].life = Life::Absent);
         state
     }

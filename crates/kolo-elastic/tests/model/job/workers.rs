@@ -2,7 +2,7 @@
 
 use super::state::{Broken, LateArrival, Place, State, Worker};
 use super::{Actor, Job, Part};
-use crate::events::{MemberEvent, MemberExit};
+use crate::events::{EndCause, MemberEvent, MemberExit, Obstacle};
 use crate::generation::{GenerationId, History};
 use crate::protocol::{Event, Membership, Outcome};
 
@@ -51,6 +51,16 @@ impl State {
         self.workers[worker].hangs = false;
         let event = MemberEvent::Exited(MemberExit::Failed(how));
         self.receive(job, job.nodes[worker], Event::Member { member: self.name(job, worker), event });
+    }
+
+    /// Ends a worker that cannot begin. Its launcher starts no others.
+    pub(super) fn cannot_begin(&mut self, job: &Job, worker: Actor) {
+        let (launcher, member) = (job.nodes[worker], self.name(job, worker));
+        self.close(job, launcher, EndCause::Failed);
+        self.workers[worker].place = Place::Gone(Some("it has no room".into()));
+        let obstacle = Obstacle { reason: format!("node {launcher}: there is no room"), is_input: false };
+        let exit = MemberExit::CannotBegin { how: "has no room".into(), obstacle };
+        self.receive(job, launcher, Event::Member { member, event: MemberEvent::Exited(exit) });
     }
 
     /// Lets a worker arrive and die, so that its launcher learns of the end first.

@@ -1,5 +1,6 @@
 //! What a launcher tells its workers.
 
+use crate::env::names::MOST_WORKERS;
 use crate::env::variables::Variables;
 use crate::error::Error;
 use kolo_schedule::Rank;
@@ -57,7 +58,13 @@ pub(in crate::env) fn read_ranks(
     let world_size = variables.number(names.world_size, names.rank)?;
     if rank >= world_size {
         let (name, whole) = (variables.first(names.rank), variables.first(names.world_size));
-        return Err(Error::environment(name, format!("is {rank}; it must be below {whole}={world_size}")));
+        // `kolo launch` sets it, and the rank of a node that comes late.
+        let late = match variables.has(MOST_WORKERS) {
+            true => ": this node has come after the job's start, which only members of an elastic job can",
+            false => "",
+        };
+        let problem = format!("is {rank}; it must be below {whole}={world_size}{late}");
+        return Err(Error::environment(name, problem));
     }
     Ok((Rank(rank), world_size))
 }

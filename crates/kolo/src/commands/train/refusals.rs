@@ -3,7 +3,7 @@
 use kolo::Failure;
 use kolo_burn_train::check_metric;
 use kolo_comm::SHM;
-use kolo_comm::env::is_worker;
+use kolo_comm::env::{self, is_worker};
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_dashboard::{NoTerminal, Screen};
 use kolo_data::{ImageDataSet, Part};
@@ -12,6 +12,7 @@ use kolo_recipe::{NeedsAll, Recipe};
 use kolo_weights::{WeightsFile, check_tokenizer_of_init};
 
 use super::options::Train;
+use crate::backends::NATIVE;
 use crate::options::Elastic;
 
 impl Train {
@@ -68,13 +69,16 @@ impl Train {
         }
     }
 
-    /// Refuses a transport that shares no memory for workers with one copy of the state.
+    /// Refuses a backend or a transport that shares no memory for workers with one copy of the state.
     pub(in crate::commands) fn check_shared_memory(&self, config: &Recipe) -> Result<(), Failure> {
-        match self.communication.asked().0.as_deref() {
-            Some(transport) if config.is_shared() && transport != SHM.name => Err(Failure::input(format!(
-                "--shard host with --transport {transport}: it needs workers that share memory; leave out one of the two"
+        let backend = std::env::var(env::BACKEND).ok().filter(|name| name != NATIVE);
+        let transport = self.communication.asked().0.filter(|name| name != SHM.name);
+        let asked = backend.map(|name| format!("{}={name}", env::BACKEND));
+        match asked.or(transport.map(|name| format!("--transport {name}"))).filter(|_| config.is_shared()) {
+            Some(asked) => Err(Failure::input(format!(
+                "--shard host with {asked}: it needs workers that share memory; leave out one of the two"
             ))),
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 
