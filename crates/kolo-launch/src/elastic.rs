@@ -141,7 +141,12 @@ impl Elastic {
         }
         // A worker that waits for its assignment shows that the program is elastic.
         if self.has_formed() || self.coordinator.has_waiting_members() {
-            for member in workers.evict_stopped(STOP_TIMEOUT) {
+            let stopped = workers.evict_stopped(STOP_TIMEOUT);
+            if stopped.is_suspended {
+                let words = "all workers with the state of the job stand still, stopped by a signal";
+                self.messages.print(&format!("{words}; the job waits until they continue (SIGCONT)"));
+            }
+            for member in stopped.killed {
                 let name = workers.name(&member);
                 self.messages
                     .print(&format!("{name} has stood still for {} s; Kolo ends it", STOP_TIMEOUT.as_secs()));

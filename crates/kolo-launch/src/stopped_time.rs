@@ -14,13 +14,18 @@ pub(crate) struct StoppedTime {
 const MAX_INTERVAL: Duration = Duration::from_millis(500);
 
 impl StoppedTime {
+    /// Returns the time for which the process has been stopped at the last observation.
+    pub fn total(&self) -> Duration {
+        self.last.map_or(Duration::ZERO, |(_, total)| total)
+    }
+
     /// Records whether the process is stopped. Returns the time for which it has been.
     pub fn observe(&mut self, stopped: bool, now: Instant) -> Duration {
         self.last = stopped.then(|| match self.last {
             Some((last, total)) => (now, total + now.saturating_duration_since(last).min(MAX_INTERVAL)),
             None => (now, Duration::ZERO),
         });
-        self.last.map_or(Duration::ZERO, |(_, total)| total)
+        self.total()
     }
 }
 

@@ -43,6 +43,14 @@ pub(crate) struct Exits {
     pub earlier: Vec<WorkerExit>,
 }
 
+/// Workers that a signal has stopped for too long.
+pub(crate) struct Stopped {
+    /// Names of those that were killed.
+    pub killed: Vec<String>,
+    /// True once when all that have the job's state are stopped, so that none of them was killed.
+    pub is_suspended: bool,
+}
+
 /// All workers of this node. Dropping it kills the remaining ones.
 #[derive(Debug)]
 pub(crate) struct Workers {
@@ -61,6 +69,8 @@ pub(crate) struct Workers {
     reaper: Option<Reaper>,
     error_files: TempDir,
     ranks: MemberRanks,
+    /// The time for which all that have the job's state have been stopped.
+    all_stopped: StoppedTime,
 }
 
 impl Workers {
@@ -88,6 +98,7 @@ impl Workers {
             reaper: Reaper::start(error_files.path()),
             error_files,
             ranks,
+            all_stopped: StoppedTime::default(),
         };
         for local_rank in 0..job.processes() {
             workers.start_one(job, rendezvous, local_rank)?;
@@ -166,13 +177,13 @@ impl Workers {
         }
     }
 
-    /// Kills workers that have been stopped (SIGSTOP) for `limit`, and returns their names.
+    /// Kills workers that have been stopped (SIGSTOP) for `limit`.
     ///
     /// Kills none if all that have the job's state (before the first generation: all) are stopped: somebody
     /// has stopped the job and will continue it, and without them the state would be lost. Newcomers and
     /// servers, which have none of it, may run. A job whose other workers have ended well waits for nobody.
-    pub fn evict_stopped(&mut self, limit: Duration) -> Vec<String> {
-        let (now, mut names) = (Instant::now(), Vec::new());
+    pub fn evict_stopped(&mut self, limit: Duration) -> Stopped {
+        let (now, mut killed) = (Instant::now(), Vec::new());
         let living = || self.list.iter().filter(|worker| worker.exit.is_none());
         let formed = self.ranks.are_known();
         let has_state = |worker: &&WorkerProcess| {
@@ -186,10 +197,12 @@ impl Workers {
             let stopped = !all_stopped && worker.is_stopped();
             if worker.stopped_time.observe(stopped, now) >= limit {
                 signal_group(worker.pid, Signal::KILL);
-                names.push(worker.member.clone());
+                killed.push(worker.member.clone());
             }
         }
-        names
+        let before = self.all_stopped.total();
+        let is_suspended = self.all_stopped.observe(all_stopped, now) >= limit && before < limit;
+        Stopped { killed, is_suspended }
     }
 
     /// Records the exits since the last call. All that are found together get the same time.

@@ -27,7 +27,7 @@ mod vgg;
 pub use block::{Block, Downsample};
 pub use config::{BlockKind, ResNetConfig};
 pub use error::Error;
-pub use gpt2::{Continuation, Generator, Gpt2, Gpt2Config, Sampling, language_model_size};
+pub use gpt2::{Continuation, Generator, Gpt2, Gpt2Config, LanguageModelSize, Sampling, language_model_size};
 pub use image_model::{Blueprint, ImageModel};
 pub use kolo_recipe::Stem;
 pub use mlp::Mlp;

@@ -106,6 +106,10 @@ impl Sharding {
 /// and one that collects, of 4 MiB each.
 pub const IN_FLIGHT: f64 = 3.0 * 4.0 * 1024.0 * 1024.0;
 
+/// Copies of a tensor in a worker's passes where parameters are sharded: the one that a layer uses and the
+/// message it came in, two messages that arrive ahead, and an answer that goes to another worker.
+pub const GATHERED: f64 = 5.0;
+
 /// Bytes of buffers of a worker whose optimizer's state is in a file: what is read ahead, and what is written
 /// behind.
 pub const FILE_BUFFERS: f64 = 2.0 * 4.0 * 1024.0 * 1024.0;
@@ -126,6 +130,12 @@ pub struct WorkerMemory {
     /// Bytes of buckets in flight, where gradients are sharded ([`IN_FLIGHT`], or all gradients if they are
     /// fewer).
     pub in_flight: f64,
+    /// Bytes of the values that the model's tensors hold besides flat memory. They cannot show that memory
+    /// where values arrive from their owners, bucket by bucket, while a pass reads others.
+    pub copied: f64,
+    /// Bytes of a second set of gradients. Two workers that share memory add the sums as they read them, so
+    /// one may still read the gradients of a step when the other's next pass writes its own.
+    pub second_set: f64,
     /// Bytes of the optimizer's state in a file.
     pub in_file: f64,
     /// Bytes of these buffers in memory ([`FILE_BUFFERS`], or all state if that is less).
@@ -136,6 +146,12 @@ impl WorkerMemory {
     /// Returns the total, in bytes, without buckets in flight: the sum of the ZeRO paper.
     pub fn total(&self) -> f64 {
         self.parameters + self.gradients + self.optimizer + self.file_buffers
+    }
+
+    /// Returns everything that a worker of `kolo train` holds on a CPU besides activations: also buckets in
+    /// flight and copies.
+    pub fn held(&self) -> f64 {
+        self.total() + self.in_flight + self.copied + self.second_set
     }
 }
 
@@ -148,6 +164,8 @@ impl Footprint {
         }
         let part = |from| parameters * sharding.part(from, workers);
         let divides = sharding as u8 >= Sharding::Gradients as u8 && workers > 1.0;
+        let copies = matches!(sharding, Sharding::Optimizer | Sharding::Gradients);
+        let is_pair = sharding == Sharding::None && workers == 2.0;
         WorkerMemory {
             parameters: self.parameter * part(Sharding::Parameters),
             gradients: self.gradient * part(Sharding::Gradients),
@@ -155,7 +173,15 @@ impl Footprint {
             in_file: 0.0,
             file_buffers: 0.0,
             in_flight: if divides { IN_FLIGHT.min(self.gradient * parameters) } else { 0.0 },
+            copied: if copies { self.parameter * parameters } else { 0.0 },
+            second_set: if is_pair { self.gradient * parameters } else { 0.0 },
         }
+    }
+
+    /// Returns the bytes of gathered tensors, of which the largest has so many parameters.
+    pub fn gathered(&self, largest: f64, workers: f64, sharding: Sharding) -> f64 {
+        let is_gathered = sharding == Sharding::Parameters && workers > 1.0;
+        if is_gathered { GATHERED * self.parameter * largest } else { 0.0 }
     }
 
     /// Returns the bytes that the worker which writes a checkpoint holds on top meanwhile: a copy of exact
@@ -180,6 +206,8 @@ impl Footprint {
             in_file: 0.0,
             file_buffers: 0.0,
             in_flight: 0.0,
+            copied: 0.0,
+            second_set: 0.0,
         }
     }
 
@@ -224,6 +252,25 @@ mod tests {
     }
 
     #[test]
+    fn a_pass_has_copies_of_tensors_that_are_elsewhere() {
+        let of = |workers, sharding| FOOTPRINTS[2].gathered(1e6, workers, sharding);
+        assert_eq!(of(2.0, Sharding::Parameters), 20e6);
+        assert_eq!((of(1.0, Sharding::Parameters), of(2.0, Sharding::Gradients)), (0.0, 0.0));
+    }
+
+    #[test]
+    fn copies_are_held_on_top() {
+        let on_top = |workers: f64| {
+            SHARDINGS.iter().map(move |sharding| {
+                let memory = FOOTPRINTS[2].per_worker(1e8, workers, *sharding);
+                (memory.held() - memory.total() - memory.in_flight) / 1e8
+            })
+        };
+        assert!(on_top(2.0).eq([4.0, 4.0, 4.0, 0.0, 0.0]), "a pair adds its sums as it reads them");
+        assert!(on_top(4.0).eq([0.0, 4.0, 4.0, 0.0, 0.0]));
+    }
+
+    #[test]
     fn state_in_a_file_leaves_values_gradients_and_buffers() {
         assert_eq!(FILE_BUFFERS, kolo_offload::BUFFERS as f64);
         let adam = FOOTPRINTS[2];
@@ -257,7 +304,9 @@ mod tests {
     fn one_worker_has_nothing_to_share_out() {
         for footprint in FOOTPRINTS {
             let whole = footprint.per_worker(1000.0, 1.0, Sharding::None);
-            let is_same = |stage: &Sharding| footprint.per_worker(1000.0, 1.0, *stage) == whole;
+            let is_same = |stage: &Sharding| {
+                WorkerMemory { copied: 0.0, ..footprint.per_worker(1000.0, 1.0, *stage) } == whole
+            };
             // A host's copy has the next values beside the current ones.
             assert!(SHARDINGS.iter().all(|stage| is_same(stage) != (*stage == Sharding::Host)));
         }

@@ -12,6 +12,8 @@ const UNITS: [(&str, f64); 4] = [("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("bytes"
 pub struct Training {
     /// Parameters of the model.
     pub parameters: f64,
+    /// Parameters of its largest tensor; `None` if that is not known.
+    pub largest: Option<f64>,
     /// State of each parameter.
     pub footprint: &'static Footprint,
     /// Workers that hold each part of divided state; at least 1.
@@ -40,6 +42,11 @@ pub struct Entry {
     pub parts: Parts,
     /// Bytes of buckets on their way, on top.
     pub bucket_bytes: f64,
+    /// Bytes of gathered tensors, on top, if the largest tensor is known.
+    pub tensor_bytes: f64,
+    /// Bytes of all that `kolo train` holds on a CPU besides activations: `bytes`, `bucket_bytes`,
+    /// `tensor_bytes`, and copies of values or gradients.
+    pub held_bytes: f64,
     /// Bytes of the optimizer's state in a file.
     pub file_bytes: f64,
     /// Bytes that the worker which writes a checkpoint holds on top meanwhile.
@@ -69,6 +76,7 @@ impl Training {
         let entry = |sharding: &Sharding| {
             let memory = self.footprint.per_worker(self.parameters, owners, *sharding);
             let memory = if self.offload { self.footprint.offloaded(memory) } else { memory };
+            let tensors = self.footprint.gathered(self.largest.unwrap_or(0.0), owners, *sharding);
             Entry {
                 sharding: sharding.name(),
                 bytes: memory.total(),
@@ -79,6 +87,8 @@ impl Training {
                     file_buffers: memory.file_buffers,
                 },
                 bucket_bytes: memory.in_flight,
+                tensor_bytes: tensors,
+                held_bytes: memory.held() + tensors,
                 file_bytes: memory.in_file,
                 saving_bytes: self.footprint.saving(self.parameters, workers as f64, *sharding),
                 volume_elements: sharding.volume() * self.parameters,
@@ -102,9 +112,10 @@ impl Training {
         let (unit, factor) = UNITS.into_iter().find(|(_, factor)| most >= *factor).unwrap_or(UNITS[3]);
         let saving = self.footprint.saving(self.parameters, 1.0, Sharding::None) / factor;
         let mut text = format!(
-            "{:.3e} parameters, {} ({}): {unit} of each worker by --shard; activations on top, 13 MB of buckets with \
-             gradients, three tensors with parameters, on the first worker {saving:.2} {unit} while it saves with nothing or \
-             host, and 13 MB with the others",
+            "{:.3e} parameters, {} ({}): {unit} of each worker by --shard.\nOn top come activations; with gradients and parameters \
+             13 MB of buckets; with optimizer and gradients the values once more; with parameters five tensors; with nothing and \
+             two workers that share memory the gradients once more.\nWhile it saves, the first worker takes {saving:.2} {unit} more \
+             with nothing or host, and 13 MB with the others",
             self.parameters, self.footprint.name, self.footprint.about
         );
         if self.redundancy > 1 {

@@ -81,8 +81,10 @@ fn check_started(nproc: Option<usize>) -> Result<(), Failure> {
 
 /// Allocator settings of the workers. Training allocates the same tensors in every step. If a worker returns
 /// freed pages to the system, it gets them back cleared, page by page, which costs about a tenth of a step on
-/// small machines. So mimalloc keeps them, in large pages where possible.
-const ALLOCATOR: [(&str, &str); 2] = [("MIMALLOC_PURGE_DELAY", "-1"), ("MIMALLOC_ALLOW_LARGE_OS_PAGES", "1")];
+/// small machines. So mimalloc keeps them for 24 days, in large pages where possible. With -1 it would keep
+/// them also where the start of a training gives them back (`kolo_values::freed_memory`).
+const ALLOCATOR: [(&str, &str); 2] =
+    [("MIMALLOC_PURGE_DELAY", "2147483647"), ("MIMALLOC_ALLOW_LARGE_OS_PAGES", "1")];
 
 /// Sizes of the runs of addresses that mimalloc reserves, and of the largest tensors in them, in KiB. By
 /// default it reserves 1 GiB at a time, and more than it needs for each large tensor, which a limit of

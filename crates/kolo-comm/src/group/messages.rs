@@ -24,8 +24,8 @@ const TURN: Duration = Duration::from_millis(50);
 const AFTER_LEAVING: Duration = Duration::from_secs(1);
 /// Bytes before each message: its tag and its length.
 const HEADER: usize = 16;
-/// Bytes of a message that are allocated before they arrive.
-const TRUSTED: usize = 1 << 20;
+/// Bytes of a message that get addresses before they arrive; they take memory as they do.
+const TRUSTED: usize = 64 << 20;
 
 /// Messages between the ranks of a group; from [`Group::messages`].
 ///
@@ -269,12 +269,17 @@ fn read(stream: &mut SecureStream) -> io::Result<(u64, Vec<u8>)> {
     let (mut tag, mut len) = ([0; 8], [0; 8]);
     stream.read_exact(&mut tag)?;
     stream.read_exact(&mut len)?;
-    let len = u64::from_le_bytes(len);
-    let mut data = Vec::with_capacity(usize::try_from(len).unwrap_or(usize::MAX).min(TRUSTED));
-    match stream.take(len).read_to_end(&mut data)? as u64 == len {
-        true => Ok((u64::from_le_bytes(tag), data)),
-        false => Err(io::ErrorKind::UnexpectedEof.into()),
+    let len = usize::try_from(u64::from_le_bytes(len)).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    let mut data = Vec::new();
+    while data.len() < len {
+        // As much again as has arrived, and no more than the message has.
+        let more = (len - data.len()).min(data.len().max(TRUSTED));
+        data.reserve_exact(more);
+        if Read::by_ref(stream).take(more as u64).read_to_end(&mut data)? < more {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
     }
+    Ok((u64::from_le_bytes(tag), data))
 }
 
 /// A message that was asked for. Dropping it withdraws the request; a message that has answered it is lost.

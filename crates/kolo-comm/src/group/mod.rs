@@ -165,7 +165,7 @@ impl Group {
         self.with_backend(|backend| backend.use_streams(count));
     }
 
-    /// Returns unused memory to the system, if no peer may have mapped it.
+    /// Returns the memory of unused buffers to the system, or where they lie on the heap to the allocator.
     pub fn forget_memory(&self) {
         self.pool.forget();
     }

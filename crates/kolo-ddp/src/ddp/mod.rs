@@ -17,7 +17,7 @@ use kolo_comm::{Group, JobMembership, Rank};
 use kolo_trace::What;
 
 use self::statistics::StatisticsReport;
-use crate::binding::{Binding, GradientSink, Inventory, Loss, Source, Values, Which, scaled};
+use crate::binding::{Binding, GradientSink, Inventory, Loss, Source, Values, Which, give_back, scaled};
 use crate::checkpoint::{self, Position, Resumed};
 use crate::cross_shard::Exchange;
 use crate::replica::Replica;
@@ -123,6 +123,8 @@ impl<B: Binding> Ddp<B> {
         let replica = Arc::new(Mutex::new(replica));
         let mut ddp = Ddp { model, replica, group, layout, shards, statistics, exchange: None, island: None };
         ddp.write(Which::All);
+        // The first values are in flat memory now, and no longer in the model.
+        give_back();
         ddp
     }
 

@@ -268,6 +268,20 @@ fn an_end_does_not_wait_for_a_newcomer_that_the_signal_has_ended() {
     ended.left_nothing(&[&pids[..], &[newcomer]].concat());
 }
 
+/// Somebody stops the whole job: nobody is killed, and the launcher says that it waits.
+#[test]
+fn a_job_whose_workers_are_all_stopped_waits_and_says_so() {
+    let running = start("wait");
+    let pids = running.pids(3);
+    pids.iter().for_each(|pid| kill(*pid, Signal::STOP));
+    running.wait_for_output("stopped by a signal; the job waits until they continue (SIGCONT)");
+    pids.iter().for_each(|pid| kill(*pid, Signal::CONT));
+    running.note("go");
+    let ended = running.ends_with(0);
+    assert!(!ended.err.contains("Kolo ends it"), "{}", ended.err);
+    ended.left_nothing(&pids);
+}
+
 /// No worker has reported that it holds state. Each forms one more generation, in which it finds that it is
 /// asked to end.
 #[test]

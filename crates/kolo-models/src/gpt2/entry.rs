@@ -81,15 +81,27 @@ pub(crate) static SIZES: [Gpt2Entry; 5] = [
     },
 ];
 
-/// Returns the number of parameters of the language model `name` for so many tokens.
+/// Number of parameters of a language model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LanguageModelSize {
+    /// Of all its tensors.
+    pub all: usize,
+    /// Of the largest one.
+    pub largest: usize,
+}
+
+/// Returns the size of the language model `name` for so many tokens.
 ///
 /// # Errors
 ///
 /// No language model has that name; lists the known ones.
-pub fn language_model_size(name: &str, vocabulary: usize) -> Result<usize, kolo_recipe::Error> {
+pub fn language_model_size(name: &str, vocabulary: usize) -> Result<LanguageModelSize, kolo_recipe::Error> {
     let known = || SIZES.iter().map(|size| size.name);
     let found = SIZES.iter().find(|size| size.name == name);
-    Ok(found.ok_or_else(|| kolo_recipe::Error::unknown("--model", name, known()))?.parameters(vocabulary))
+    let found = found.ok_or_else(|| kolo_recipe::Error::unknown("--model", name, known()))?;
+    let rows = [vocabulary, found.positions, 4 * found.width];
+    let largest = rows.map(|rows| rows * found.width).into_iter().max().unwrap_or(0);
+    Ok(LanguageModelSize { all: found.parameters(vocabulary), largest })
 }
 
 impl Gpt2Entry {
@@ -198,12 +210,14 @@ impl NamedModel for Gpt2Entry {
 #[cfg(test)]
 mod tests {
     use burn::module::Module;
+    use kolo_burn::BurnModel;
+    use kolo_ddp::binding::{Binding, Which};
 
     use super::*;
 
     #[test]
     fn the_help_rounds_the_number_of_parameters() {
-        let (device, tiny) = (Device::flex(), &SIZES[0]);
+        let (device, tiny) = (Device::flex().autodiff(), &SIZES[0]);
         let (layers, width, positions) = (tiny.layers, tiny.width, tiny.positions);
         let built = Gpt2Config {
             layers,
@@ -213,9 +227,17 @@ mod tests {
             dropout: 0.0,
             activation_checkpointing: false,
         };
-        assert_eq!(language_model_size(tiny.name, 300).unwrap(), built.init(0, &device).num_params());
+        let built = built.init(0, &device);
+        for vocabulary in [300, 50_257] {
+            let size = language_model_size(tiny.name, vocabulary).unwrap();
+            assert_eq!(size.all, built.num_params() + (vocabulary - 300) * width);
+            let layout = BurnModel::from(built.clone()).inventory(Which::All).unwrap().specs;
+            let largest = layout.iter().map(|spec| spec.shape.iter().product::<usize>()).max().unwrap();
+            assert_eq!(size.largest, largest.max(vocabulary * width));
+        }
         // Of the published model, with its 50,257 tokens.
-        assert_eq!(language_model_size("gpt2:small", 50_257).unwrap(), 124_439_808);
+        let published = LanguageModelSize { all: 124_439_808, largest: 50_257 * 768 };
+        assert_eq!(language_model_size("gpt2:small", 50_257).unwrap(), published);
         assert!(language_model_size("mlp", 2).is_err());
         for size in &SIZES {
             let all = size.parameters(kolo_data::BYTE_VOCABULARY) as f64;

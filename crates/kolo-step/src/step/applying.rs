@@ -102,18 +102,23 @@ impl Step {
 
     /// `Applying` → `Idle`, when all updates are made. After the first step buckets are rebuilt in the order
     /// in which gradients became ready, and a few steps later they get their places in the order of
-    /// launches. From then on, if `reads_once`, reductions may assume that their result is read once.
+    /// launches. From then on, if `reads_once`, reductions may assume that their result is read once. Returns
+    /// true if it has rebuilt them.
     ///
     /// # Errors
     ///
     /// A collective failed, or out of memory.
-    pub fn prepare_next(&mut self, reads_once: bool) -> Result<(), Error> {
+    pub fn prepare_next(&mut self, reads_once: bool) -> Result<bool, Error> {
         self.end_uses();
+        let mut is_rebuilt = false;
         // Without the other ranks, no lesson would be the same on all of them.
         if self.options.synchronize && !self.profile.is_over() {
             match self.profile.end_step(&self.buckets.timings()) {
                 Lesson::Wait => {}
-                Lesson::Order(order) => self.rebuild(order)?,
+                Lesson::Order(order) => {
+                    self.rebuild(order)?;
+                    is_rebuilt = true;
+                }
                 Lesson::Times(times) => self.reorder(times, reads_once)?,
             }
         }
@@ -125,7 +130,7 @@ impl Step {
         }
         self.buckets.reset();
         self.phase = Phase::Idle;
-        Ok(())
+        Ok(is_rebuilt)
     }
 
     /// Any phase → `GivenUp`, if updates are still to be made; returns true if they were.

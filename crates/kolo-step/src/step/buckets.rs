@@ -29,6 +29,12 @@ pub(super) struct Buckets {
 }
 
 impl Buckets {
+    /// Returns no buckets, which take no gradients.
+    pub(super) fn none(layout: &Layout) -> Self {
+        let places = vec![Vec::new(); layout.spans().len()];
+        Buckets { states: Vec::new(), places, in_flight: InFlight::default() }
+    }
+
     /// Builds buckets with this content, for the shards of one rank of `group`, divided among owners if there
     /// are any.
     pub(super) fn new(
@@ -39,8 +45,7 @@ impl Buckets {
         assignment: &Assignment,
         division: Option<&Division>,
     ) -> Result<Self, Error> {
-        let (places, in_flight) = (vec![Vec::new(); layout.spans().len()], InFlight::default());
-        let mut buckets = Buckets { states: Vec::new(), places, in_flight };
+        let mut buckets = Self::none(layout);
         for bucket in plan {
             for (slice, Slice { span, .. }) in bucket.slices.iter().enumerate() {
                 buckets.places[span.0].push((buckets.states.len(), slice));
@@ -131,8 +136,8 @@ impl Buckets {
     }
 
     /// Takes over the timings of buckets with the same content.
-    pub(super) fn keep_timings(&mut self, old: &Buckets) {
-        self.states.iter_mut().zip(&old.states).for_each(|(new, old)| new.timing = old.timing);
+    pub(super) fn keep_timings(&mut self, old: &[BucketTiming]) {
+        self.states.iter_mut().zip(old).for_each(|(state, timing)| state.timing = *timing);
     }
 
     /// Begins a shard's pass, with the number of contributions that each span expects.

@@ -1,8 +1,8 @@
 //! The sum over all shards, of which a rank keeps its own parts: stage 2 of Rajbhandari et al. 2020, "ZeRO".
 //!
 //! A bucket's buffer lives from its first gradient until its sum has gone to the owners. Then a rank keeps
-//! the elements that it steps, until the new values of the bucket are sent. If a rank has several shards, the
-//! buffer lives from the first of them on: the tree adds a rank's shards before those of others.
+//! the elements that it steps, in memory of its own. If a rank has several shards, the buffer lives from the
+//! first of them on: the tree adds a rank's shards before those of others.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,6 +24,10 @@ pub(super) struct OwnedSum {
     /// Ranges of the bucket that this rank keeps, ascending.
     own: Vec<Range<usize>>,
     memory: Arc<GradientMemory>,
+    /// This rank's elements of the sum, one behind the other. Their memory stays from step to step: allocated
+    /// anew among the tensors of each pass, it would leave gaps between them that nothing fits.
+    kept: Vec<f32>,
+    _held: Held,
     state: State,
     /// Lack of memory, until a wait returns it.
     failed: Option<Error>,
@@ -34,11 +38,8 @@ enum State {
     Empty,
     Collecting(ShardSum, Held),
     Reducing(Pending<Buffer<f32>>, Held),
-    /// This rank's elements of the sum, one behind the other.
-    Kept {
-        sum: Vec<f32>,
-        _held: Held,
-    },
+    /// The sum has been waited for, and this rank's elements are kept.
+    Kept,
     /// These have been read for the last time.
     Used,
 }
@@ -51,7 +52,10 @@ impl OwnedSum {
         own: Vec<Range<usize>>,
         memory: Arc<GradientMemory>,
     ) -> Self {
-        OwnedSum { group, len, shards, own, memory, state: State::Empty, failed: None }
+        let elements = own.iter().map(Range::len).sum();
+        let _held = memory.hold(elements * size_of::<f32>());
+        let kept = Vec::with_capacity(elements);
+        OwnedSum { group, len, shards, own, memory, kept, _held, state: State::Empty, failed: None }
     }
 
     /// The sum of this rank's shards; `None` if there is no memory for it.
@@ -75,11 +79,9 @@ impl OwnedSum {
 
     /// Copies this rank's elements of the sum.
     fn keep(&mut self, sum: &[f32]) {
-        let len: usize = self.own.iter().map(Range::len).sum();
-        let _held = self.memory.hold(len * size_of::<f32>());
-        let mut kept = Vec::with_capacity(len);
-        self.own.iter().for_each(|own| kept.extend_from_slice(&sum[own.clone()]));
-        self.state = State::Kept { sum: kept, _held };
+        self.kept.clear();
+        self.own.iter().for_each(|own| self.kept.extend_from_slice(&sum[own.clone()]));
+        self.state = State::Kept;
     }
 }
 
@@ -135,7 +137,7 @@ impl Reduction for OwnedSum {
                 self.keep(&buffer[..self.len]);
                 Ok(Some(timing))
             }
-            state @ (State::Kept { .. } | State::Used) => {
+            state @ (State::Kept | State::Used) => {
                 self.state = state;
                 Ok(None)
             }
@@ -146,18 +148,18 @@ impl Reduction for OwnedSum {
     /// This rank's elements only, one behind the other.
     fn result(&mut self) -> &mut [f32] {
         match &mut self.state {
-            State::Kept { sum, .. } => sum,
+            State::Kept => &mut self.kept,
             _ => &mut [],
         }
     }
 
     fn add_late(&mut self, offset: usize, sum: &[f32]) {
-        let State::Kept { sum: kept, .. } = &mut self.state else { return };
+        let State::Kept = self.state else { return };
         let mut place = 0;
         for own in &self.own {
             let (start, end) = (own.start.max(offset), own.end.min(offset + sum.len()));
             if start < end {
-                let kept = &mut kept[place + (start - own.start)..][..end - start];
+                let kept = &mut self.kept[place + (start - own.start)..][..end - start];
                 let late = &sum[start - offset..end - offset];
                 kept.iter_mut().zip(late).for_each(|(sum, late)| *sum += late);
             }
@@ -165,9 +167,9 @@ impl Reduction for OwnedSum {
         }
     }
 
-    /// Frees the sum: nothing of it can be lent for a whole bucket.
+    /// Gives up the sum: nothing of it can be lent for a whole bucket.
     fn lend(&mut self) -> Option<Buffer<f32>> {
-        if let State::Kept { .. } = self.state {
+        if let State::Kept = self.state {
             self.state = State::Used;
         }
         None
@@ -211,11 +213,11 @@ mod tests {
             for place in [0, 1, 3, 4] {
                 assert_eq!(kept[place], expected[place]);
             }
-            // Two sums of ten elements, and for a moment what is kept.
+            // Two sums of ten elements, and what is kept, also between steps.
             assert_eq!(memory.take_peak(), 4 * (20 + 5));
             assert!(sum.lend().is_none() && sum.wait().unwrap().is_none());
             assert!(sum.result().is_empty());
-            assert_eq!((memory.take_peak(), memory.take_peak()), (4 * 5, 0));
+            assert_eq!(memory.take_peak(), 4 * 5);
             sum.reset();
         }
         assert!(matches!(sum.wait(), Err(Error::Lost)));

@@ -39,10 +39,7 @@ impl Step {
         if is_cut_alike {
             return Ok(());
         }
-        self.cut()?;
-        // Frees the memory of the old buckets: other caps need other memory.
-        self.ranks.group.forget_memory();
-        Ok(())
+        self.cut()
     }
 
     /// Returns the settings that can be tried in this group ([`Space`]), with these values of the caller.
@@ -68,7 +65,7 @@ impl Step {
         let slots = self.profile.launch_order(plan.iter()).filter(|_| !self.divides_gradients());
         self.launches = LaunchOrder::new(slots.unwrap_or_else(|| launch_order::by_readiness(plan.len())));
         let kept = StateCopy::of(self.layout.len(), |visit| self.visit_state(visit));
-        self.buckets = self.build(plan, &self.ranks.assignment)?;
+        self.replace_buckets(plan, &self.ranks.assignment.clone())?;
         kept.fill(|visit| self.visit_state(visit));
         Ok(())
     }
@@ -115,12 +112,12 @@ impl Step {
             Err(error) if error.is_refusal() => return Ok(Err(error.to_string())),
             Err(error) => return Err(error.into()),
         }
-        let mut buckets = self.build(self.buckets.plan().cloned().collect(), &assignment)?;
-        buckets.keep_timings(&self.buckets);
         let mut kept = StateCopy::of(self.layout.len(), |visit| self.visit_state(visit));
         let transfers = redistribute(&self.holdings(&self.ranks.assignment), &self.holdings(&assignment))?;
         transfer(&self.ranks.group, &transfers, &mut kept)?;
-        self.buckets = buckets;
+        let timings = self.buckets.timings();
+        self.replace_buckets(self.buckets.plan().cloned().collect(), &assignment)?;
+        self.buckets.keep_timings(&timings);
         // This rank may see no backward pass in the next step, and then has no times.
         self.profile.forget_ready();
         self.ranks.assignment = assignment;
@@ -128,14 +125,18 @@ impl Step {
         Ok(Ok(()))
     }
 
-    fn build(&self, plan: Vec<Bucket>, assignment: &Assignment) -> Result<Buckets, Error> {
+    /// Replaces the buckets. The old ones are freed first, so that gradients never take twice their memory.
+    fn replace_buckets(&mut self, plan: Vec<Bucket>, assignment: &Assignment) -> Result<(), Error> {
+        self.buckets = Buckets::none(&self.layout);
         let Ranks { group, division, .. } = &self.ranks;
-        let mut buckets =
+        self.buckets =
             Buckets::new(plan, &*self.reducer, &self.layout, group, assignment, division.as_ref())?;
+        // Blocks of the old buckets that no new one fits.
+        group.forget_memory();
         if self.options.reads_once {
-            buckets.will_be_read_once();
+            self.buckets.will_be_read_once();
         }
-        Ok(buckets)
+        Ok(())
     }
 
     /// Returns what each rank holds for its shards in an assignment.

@@ -10,6 +10,7 @@ use crate::warning::Warning;
 use kolo_optim::{Scope, SpanId};
 use kolo_reduction::Error;
 use kolo_step::LastStep;
+use kolo_values::freed_memory::give_back;
 
 impl Core {
     /// Applies all updates that are pending.
@@ -143,7 +144,10 @@ impl Core {
             self.weights.name_overflow(done.step)?;
         }
         self.settle(done);
-        self.step.prepare_next(self.reads_once())?;
+        if self.step.prepare_next(self.reads_once())? {
+            // What the start and the old buckets have left; the next pass takes what a step needs.
+            give_back();
+        }
         self.handover.ending = None;
         Ok(())
     }

@@ -83,6 +83,13 @@ impl Block {
         }
     }
 
+    /// Frees the memory of a shared block. What it holds is lost, also for peers.
+    fn clear(&self) {
+        if let Home::Shared { file, start, .. } = &self.home {
+            file.clear(*start, self.len);
+        }
+    }
+
     /// File descriptor for mapping the block, and the block's start in the file; `None` on the heap.
     pub(crate) fn file(&self) -> Option<(i32, u64)> {
         match &self.home {
@@ -144,10 +151,13 @@ impl Pool {
         self.backing == Backing::Shared
     }
 
-    /// Frees unused blocks, except those that peers may have mapped: the mappings would keep their memory.
+    /// Frees the memory of unused blocks. Shared ones keep their addresses, because peers may have mapped
+    /// them: they are zeros from then on, which take no memory until somebody writes there.
     pub fn forget(&self) {
-        if !self.is_shared() {
-            self.free.lock().clear();
+        let mut free = self.free.lock();
+        match self.backing {
+            Backing::Heap => free.clear(),
+            Backing::Shared => free.iter().for_each(Block::clear),
         }
     }
 
@@ -165,5 +175,51 @@ impl Pool {
     #[cfg(test)]
     pub(super) fn holds_for_tests(&self, address: usize) -> bool {
         self.abandoned.lock().iter().any(|block| block.start().as_ptr().addr() == address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of memory that the pool's file has.
+    fn memory(block: &Block) -> u64 {
+        let (file, _) = block.file().unwrap();
+        let metadata = std::fs::metadata(format!("/proc/self/fd/{file}")).unwrap();
+        std::os::unix::fs::MetadataExt::blocks(&metadata) * 512
+    }
+
+    fn fill(block: &Block, byte: u8) {
+        // SAFETY: the block is this long, and nobody reads it meanwhile.
+        unsafe { block.start().as_ptr().write_bytes(byte, block.len()) };
+    }
+
+    fn bytes(block: &Block) -> &[u8] {
+        // SAFETY: the block is this long and initialized, and nobody writes it meanwhile.
+        unsafe { std::slice::from_raw_parts(block.start().as_ptr(), block.len()) }
+    }
+
+    #[test]
+    fn unused_shared_blocks_take_no_memory_and_those_in_use_keep_theirs() {
+        let pool = Pool::new(Backing::Shared);
+        // The last one has large pages where there are some.
+        let blocks: Vec<Block> = [3, 1, 2048].map(|pages| pool.take(pages * PAGE).unwrap()).into();
+        blocks.iter().zip(1..).for_each(|(block, byte)| fill(block, byte));
+        let all: usize = blocks.iter().map(Block::len).sum();
+        assert_eq!(memory(&blocks[0]), all as u64);
+        let [first, used, last] = <[Block; 3]>::try_from(blocks).unwrap();
+        let (place, long) = (first.start(), last.len());
+        pool.give_back(first);
+        pool.give_back(last);
+        assert_eq!(memory(&used), all as u64, "kept for reuse");
+        pool.forget();
+        assert_eq!(memory(&used), PAGE as u64);
+        assert!(bytes(&used).iter().all(|byte| *byte == 2));
+        let again = pool.take(3 * PAGE).unwrap();
+        assert_eq!(again.start(), place, "at the place that peers have mapped");
+        assert!(bytes(&again).iter().all(|byte| *byte == 0));
+        fill(&again, 7);
+        assert!(bytes(&again).iter().all(|byte| *byte == 7));
+        assert_eq!((memory(&used), pool.take(long).unwrap().len()), (4 * PAGE as u64, long));
     }
 }

@@ -11,7 +11,7 @@ use std::ffi::CStr;
 use std::fmt::{self, Display};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 
 use super::mapping::Mapping;
@@ -97,6 +97,14 @@ impl SharedFile {
         });
         let what = || format!("cannot allocate {len} bytes of shared memory");
         mapped.map_err(|cause| Error::io(what(), cause.into()))
+    }
+
+    /// Frees the memory of `len` bytes from `start` on, which read as zeros from then on in all processes.
+    pub(crate) fn clear(&self, start: u64, len: usize) {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if let Err(cause) = rustix::fs::fallocate(&self.0, flags, start, len as u64) {
+            log::warn!("{len} bytes of shared memory that are not used stay in memory: {cause}");
+        }
     }
 
     pub(crate) fn number(&self) -> i32 {

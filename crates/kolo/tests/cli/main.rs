@@ -16,6 +16,7 @@ mod export;
 mod fencing;
 mod find_lr;
 mod gan;
+mod gradient_memory;
 mod groups;
 mod killed;
 mod language_model;

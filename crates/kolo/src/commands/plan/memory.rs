@@ -20,6 +20,9 @@ pub(crate) struct Memory {
     /// Language model of `kolo train --model`, as gpt2:small, with its vectors of --vocabulary tokens
     #[arg(long, value_name = "NAME", conflicts_with = "parameters")]
     model: Option<String>,
+    /// Parameters of its largest tensor, of which --shard parameters has copies; --model knows it
+    #[arg(long, value_name = "NUMBER", value_parser = model_size, conflicts_with = "model")]
+    largest: Option<f64>,
     /// Tokens of that model [default: 257, bytes]
     #[arg(long, value_name = "TOKENS", requires = "model")]
     vocabulary: Option<usize>,
@@ -53,7 +56,8 @@ impl Memory {
             )));
         }
         let (footprint, redundancy, offload) = (self.footprint, self.redundancy, self.offload);
-        let training = Training { parameters: self.model_parameters()?, footprint, redundancy, offload };
+        let (parameters, largest) = self.model_sizes()?;
+        let training = Training { parameters, largest, footprint, redundancy, offload };
         let rows: Vec<Row> = self.workers.iter().map(|workers| training.row(*workers)).collect();
         if self.json {
             return print_json(&rows);
@@ -61,9 +65,11 @@ impl Memory {
         print(&training.table(&rows))
     }
 
-    fn model_parameters(&self) -> Result<f64, Failure> {
-        let Some(model) = &self.model else { return Ok(self.parameters.unwrap_or_default()) };
-        Ok(language_model_size(model, self.vocabulary.unwrap_or(kolo_data::BYTE_VOCABULARY))? as f64)
+    /// Parameters of the model and of its largest tensor, if that is known.
+    fn model_sizes(&self) -> Result<(f64, Option<f64>), Failure> {
+        let Some(model) = &self.model else { return Ok((self.parameters.unwrap_or_default(), self.largest)) };
+        let size = language_model_size(model, self.vocabulary.unwrap_or(kolo_data::BYTE_VOCABULARY))?;
+        Ok((size.all as f64, Some(size.largest as f64)))
     }
 }
 
