@@ -46,6 +46,8 @@ fn memory_is_told_by_what_is_shared_out() {
     assert_eq!(row, "64 120.00 31.41 16.64 1.88 31.88", "{told}");
     let small = succeed(Path::new("."), &["plan", "memory", "--parameters", "1e6", "--workers", "1"]);
     assert!(small.contains("MB of each worker") && small.contains(" 12.00"), "{small}");
+    let language = succeed(Path::new("."), &["plan", "memory", "--model", "gpt2:tiny", "--workers", "1"]);
+    assert!(small.contains("f32-momentum (") && language.contains("f32-adam ("), "{language}");
     // Names, parts and sums.
     let rows = |more: &[&str]| -> serde_json::Value {
         let args =
@@ -141,6 +143,7 @@ fn what_cannot_be_planned_is_told_in_a_sentence() {
         (&["training", "--parameters", "1", "--tokens", "1", "--workers", "0"], "a job has at least one"),
         (&["memory", "--parameters", "1", "--footprint", "f8"], "known are f32-sgd, f32-momentum"),
         (&["memory", "--parameters", "9", "--redundancy", "0"], "--redundancy 0: one worker or two hold"),
+        (&["memory"], "--parameters <NUMBER>|--model <NAME>"),
         (&["memory", "--model", "mlp"], "unknown --model `mlp`; known are gpt2:tiny"),
         (&["memory", "--parameters", "1e30"], "give a number from 1 to 1e15, as 7e9"),
     ] {

@@ -1,6 +1,6 @@
 //! `kolo plan memory`: memory of each worker.
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use kolo::Failure;
 use kolo_models::language_model_size;
 use kolo_plan::memory::{FOOTPRINTS, Footprint};
@@ -13,12 +13,13 @@ use super::numbers::model_size;
 ///
 /// Activations come on top. They depend on the batch, so measure them: `kolo train` writes peak_rss_bytes.
 #[derive(Args)]
+#[command(group(ArgGroup::new("size").args(["parameters", "model"]).required(true)))]
 pub(crate) struct Memory {
     /// Parameters of the model; or give --model
-    #[arg(long, value_name = "NUMBER", value_parser = model_size, required_unless_present = "model")]
+    #[arg(long, value_name = "NUMBER", value_parser = model_size)]
     parameters: Option<f64>,
     /// Language model of `kolo train --model`, as gpt2:small, with its vectors of --vocabulary tokens
-    #[arg(long, value_name = "NAME", conflicts_with = "parameters")]
+    #[arg(long, value_name = "NAME")]
     model: Option<String>,
     /// Parameters of its largest tensor, of which --shard parameters has copies; --model knows it
     #[arg(long, value_name = "NUMBER", value_parser = model_size, conflicts_with = "model")]
@@ -29,10 +30,10 @@ pub(crate) struct Memory {
     /// Numbers of workers
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1, 8, 64])]
     workers: Vec<u64>,
-    /// State of each parameter: f32-sgd, f32-momentum (what `kolo train` has by default), f32-adam or
-    /// mixed-adam
-    #[arg(long, default_value = "f32-momentum", value_parser = footprint)]
-    footprint: &'static Footprint,
+    /// State of each parameter: f32-sgd, f32-momentum, f32-adam or mixed-adam [default: that of `kolo train`:
+    /// f32-adam with --model, else f32-momentum]
+    #[arg(long, value_parser = footprint)]
+    footprint: Option<&'static Footprint>,
     /// Workers that hold each part of divided state, as with `kolo train --redundancy`
     #[arg(long, value_name = "COPIES", default_value_t = 1)]
     redundancy: u64,
@@ -55,7 +56,9 @@ impl Memory {
                 "--redundancy {given}: one worker or two hold each part; give 1 or 2"
             )));
         }
-        let (footprint, redundancy, offload) = (self.footprint, self.redundancy, self.offload);
+        let usual = if self.model.is_some() { "f32-adam" } else { "f32-momentum" };
+        let footprint = self.footprint.map_or_else(|| footprint(usual), Ok).map_err(Failure::input)?;
+        let (redundancy, offload) = (self.redundancy, self.offload);
         let (parameters, largest) = self.model_sizes()?;
         let training = Training { parameters, largest, footprint, redundancy, offload };
         let rows: Vec<Row> = self.workers.iter().map(|workers| training.row(*workers)).collect();
