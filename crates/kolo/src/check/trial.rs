@@ -90,12 +90,11 @@ fn outcome(output: &Output) -> Trial {
     Trial::Failed { how, was_killed: signal.is_some(), words }
 }
 
-/// Merges two trials of a rank: a failure stands, else the shorter times.
+/// Merges two trials of a rank: a failure stands, else the shorter times and the larger noise.
 pub(super) fn fastest_of(before: Trial, now: Trial) -> Trial {
     match (before, now) {
         (Trial::Taken(before), Trial::Taken(now)) => Trial::Taken(TrialStep {
             shard_seconds: before.shard_seconds.min(now.shard_seconds),
-            // The noise of all trials.
             usual_shard_seconds: before.usual_shard_seconds.max(now.usual_shard_seconds),
             update_seconds: before.update_seconds.min(now.update_seconds),
             ..now
@@ -154,12 +153,11 @@ fn take(job: &TrialJob) -> Result<TrialStep, Failure> {
         std::thread::sleep(job.pause * job.together as u32);
         // Without a learning rate no trial diverges.
         let report = with_precision(precision, || stepper.step(batch, 0.0))?;
-        Ok((began.elapsed().saturating_sub(report.times.optimizer), report.times.optimizer))
+        let update = report.times.optimizer;
+        Ok((began.elapsed().saturating_sub(update) / job.together as u32, update))
     })?;
     let peak_bytes = peak_bytes();
     let (gradient_bytes, checkpoint_bytes) = bytes(&*stepper)?;
-    let [shard_seconds, usual_shard_seconds] =
-        [shard_seconds, usual_shard_seconds].map(|seconds| seconds / job.together as f64);
     Ok(TrialStep {
         gradient_bytes,
         checkpoint_bytes,
