@@ -126,6 +126,7 @@ impl Job {
             "epoch",
             [
                 ("epoch", json!(row.epoch)),
+                ("epochs_done", json!(row.epochs_done)),
                 ("epochs", json!(self.epochs)),
                 ("train_loss", json!(row.train_loss)),
                 ("learning_rate", json!(row.learning_rate)),
@@ -190,7 +191,7 @@ mod tests {
         let row = EpochRow {
             epoch: 1,
             steps: 20,
-            epochs_done: 1.0,
+            epochs_done: 0.25,
             world_size: 2,
             seconds_per_step: 0.05,
             samples_per_second: 80.0,
@@ -203,6 +204,7 @@ mod tests {
         };
         let event = job.epoch(&row);
         assert_eq!((&event["test_accuracy"], &event["tokens_per_second"]), (&json!(0.75), &json!(80.0)));
+        assert_eq!((&event["epoch"], &event["epochs_done"]), (&json!(1), &json!(0.25)));
         assert!(!event.to_string().contains('\n'));
     }
 }

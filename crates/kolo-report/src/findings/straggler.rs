@@ -18,14 +18,14 @@ const SLOW: f64 = 1.3;
 
 fn find(run: &Run) -> Option<Found> {
     let warned = warned(run);
-    match warned {
-        Some(ref found) if found.0 < Severity::Notice => warned,
-        note => match (compared(run).or_else(|| inferred(run)), note) {
-            (Some((severity, what, why, remedy)), Some((_, _, note, _))) => {
-                Some((severity, what, format!("{why} {note}"), remedy))
-            }
-            (found, note) => found.or(note),
-        },
+    if warned.as_ref().is_some_and(|found| found.0 < Severity::Notice) {
+        return warned;
+    }
+    match (compared(run).or_else(|| inferred(run)), warned) {
+        (Some((severity, what, why, remedy)), Some((_, _, note, _))) => {
+            Some((severity, what, format!("{why} {note}"), remedy))
+        }
+        (found, note) => found.or(note),
     }
 }
 
