@@ -69,6 +69,7 @@ fn rank(rank: usize) -> RankFacts {
             gradient_bytes: 310_000,
             checkpoint_bytes: 640_000,
             shard_seconds: 0.008,
+            usual_shard_seconds: 0.008,
             update_seconds: 0.0002,
             peak_bytes: 150_000_000,
         }),

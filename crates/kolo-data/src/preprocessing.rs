@@ -37,6 +37,11 @@ pub struct Preprocessing {
 const MOST_PIXELS: usize = 1 << 26;
 
 impl Preprocessing {
+    /// Returns the noun for a sample: `image`, or `row` of a table.
+    pub fn noun(&self) -> &'static str {
+        if self.table.is_some() { "row" } else { "image" }
+    }
+
     /// Checks values that may come from an edited file.
     ///
     /// # Errors

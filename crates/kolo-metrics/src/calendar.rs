@@ -73,13 +73,13 @@ impl Calendar {
         start_of_epoch.max(within)
     }
 
-    /// Number of an epoch in figures that are taken after so many steps, from 1. Where the model is evaluated
-    /// within epochs, it is the number of epochs done, with the share of the one that runs.
+    /// Number of epochs done after so many steps, with the share of the one that runs: the epoch of figures
+    /// that are taken there.
     pub(crate) fn epoch_of_figures(&self, steps: u64) -> f64 {
         let Position { epoch, step_in_epoch, .. } = self.position(steps);
-        match self.evaluation_steps {
-            Some(_) => epoch as f64 + step_in_epoch as f64 / self.sampler.steps_of(epoch) as f64,
-            None => self.epochs_begun(steps) as f64,
+        match step_in_epoch {
+            0 => epoch as f64,
+            done => epoch as f64 + done as f64 / self.sampler.steps_of(epoch) as f64,
         }
     }
 
@@ -113,6 +113,16 @@ mod tests {
         assert_eq!([1, 2, 5, 7].map(due), [nothing; 4]);
         assert_eq!([3, 6, 9].map(due), [(false, true, true); 3]);
         assert_eq!([4, 8, 10].map(due), [(true, false, true), (true, true, true), (true, true, true)]);
+    }
+
+    #[test]
+    fn a_point_within_an_epoch_has_one_number() {
+        let plain = Calendar::for_tests(4, 10);
+        let often = Calendar { evaluation_steps: Some(3), ..plain.clone() };
+        let numbers = [(0, 0.0), (3, 0.75), (4, 1.0), (8, 2.0), (10, 2.5)];
+        for (steps, epoch) in numbers {
+            assert_eq!([&plain, &often].map(|calendar| calendar.epoch_of_figures(steps)), [epoch; 2]);
+        }
     }
 
     #[test]

@@ -47,5 +47,5 @@ pub use sinks::{
     LOG_FORMAT, LiveMetrics, LogFormat, MetricSink, MetricsAddress, Record, SINKS, SinkContext, SinkEntry,
 };
 pub use staleness_summary::StalenessSummary;
-pub use summary::{SampleCounts, Speed, Summary};
+pub use summary::{BestScore, SampleCounts, Speed, Summary};
 pub use tally::{Perplexity, Tally, top_k};

@@ -126,17 +126,16 @@ impl StepRow {
 }
 
 /// A row of `metrics.csv`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct EpochRow {
     /// Number of the epoch, from 1.
     pub epoch: usize,
     /// Steps done.
     pub steps: u64,
-    /// Number of the epoch, too; in a run that also evaluates within epochs ([`Recipe::eval_steps`]), the
-    /// epochs done with the share of the one that runs.
-    ///
-    /// [`Recipe::eval_steps`]: kolo_recipe::Recipe::eval_steps
+    /// Epochs done, with the share of the one that runs: `1.0` at the end of the first.
     pub epochs_done: f64,
+    /// Processes of the group when the row was made, servers included.
+    pub world_size: usize,
     /// Mean over the last 20 steps of the epoch.
     pub seconds_per_step: f64,
     /// Samples of all workers, divided by the time of the steps.
@@ -228,6 +227,11 @@ impl Meter {
         self.measured_count / self.seconds.max(1e-9)
     }
 
+    /// Seconds of the steps that were measured.
+    pub fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
     /// Mean of the last 20 steps.
     pub fn seconds_per_step(&self) -> f64 {
         self.last.iter().sum::<f64>() / self.last.len().max(1) as f64
@@ -275,6 +279,7 @@ mod tests {
         (0..30).for_each(|n| meter.add(&row(if n < 10 { 5.0 } else { 1.0 })));
         assert_eq!(meter.seconds_per_step(), 1.0);
         assert!((meter.samples_per_second() - 300.0 / 70.0).abs() < 1e-9);
+        assert!((meter.samples_per_second() * meter.seconds() - 300.0).abs() < 1e-9);
         assert!((meter.comm_fraction() - 0.25).abs() < 1e-9);
         assert!((meter.exposed_comm_fraction() - 0.1).abs() < 1e-9);
         assert_eq!((meter.step_percentile(50.0), meter.step_percentile(95.0)), (1.0, 5.0));

@@ -1,8 +1,11 @@
 //! A few figures about the whole run.
 
 use std::fmt;
+use std::path::Path;
 
 use kolo_data::{DataSet, Part};
+use kolo_ddp::checkpoint;
+use kolo_recipe::RunFolder;
 use kolo_run_folder::Classification;
 use kolo_run_folder::units::counted;
 use serde::ser::SerializeMap;
@@ -43,8 +46,10 @@ pub struct Summary {
     /// --precision f16.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped_steps: Option<u64>,
-    /// Seconds since this worker began.
+    /// Seconds since this worker began: steps, evaluations, and all else.
     pub train_seconds: f64,
+    /// Seconds of the steps since the run was last started, which the speed counts.
+    pub steps_seconds: f64,
     /// Samples of all workers, divided by the time of the steps since the run was last started.
     #[serde(flatten)]
     pub speed: Speed,
@@ -71,6 +76,9 @@ pub struct Summary {
     /// Scores on the test samples, after the last step.
     #[serde(flatten)]
     pub scores: Scores,
+    /// The best evaluation by the deciding metric; only with --best-metric or --patience.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best: Option<BestScore>,
     /// Scores of each class on the test samples, or on validation samples if there are none; only of a tally
     /// that [counts classes](crate::Tally::classification).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,6 +93,25 @@ pub struct Summary {
     /// Warnings during the run: an unused parameter, a checkpoint that could not be written, a worker that
     /// held the others up.
     pub warnings: Vec<String>,
+}
+
+/// The best evaluation of a run, by the metric that decides.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BestScore {
+    /// Steps done at the evaluation.
+    pub step: u64,
+    /// Its score by that metric.
+    #[serde(flatten)]
+    pub scores: Scores,
+}
+
+impl BestScore {
+    /// Returns the path of its checkpoint within the run folder, if it is there.
+    pub(crate) fn checkpoint(&self, folder: &Path) -> Option<String> {
+        let path = checkpoint::path(&RunFolder::at(folder.to_owned()).best(), self.step);
+        let within = path.strip_prefix(folder).ok()?;
+        path.is_dir().then(|| within.display().to_string())
+    }
 }
 
 /// Size of a data set.
@@ -146,6 +173,19 @@ impl Serialize for Speed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metric::{Metric, Score};
+
+    #[test]
+    fn the_best_checkpoint_is_named_if_it_is_there() {
+        let score = Score { metric: Metric::ACCURACY, value: 0.75 };
+        let best = BestScore { step: 400, scores: Scores(vec![score]) };
+        let json = serde_json::to_value(&best).unwrap();
+        assert_eq!(json, serde_json::json!({ "step": 400, "test_accuracy": 0.75 }));
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(best.checkpoint(folder.path()), None);
+        std::fs::create_dir_all(folder.path().join("best/step-00000400")).unwrap();
+        assert_eq!(best.checkpoint(folder.path()).as_deref(), Some("best/step-00000400"));
+    }
 
     #[test]
     fn samples_are_counted_in_words() {

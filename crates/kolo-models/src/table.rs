@@ -173,8 +173,9 @@ impl<M: ImageModel + 'static> NamedModel for Entry<M> {
         self.check(config, data.shape())?;
         let model = (self.build)(&Blueprint::of(config, data.shape(), &device));
         let job = Job { keeps_model: false, ..job };
+        let unit = format!("{}s", data.preprocessing().map_or("image", |how| how.noun()));
         let trainer =
-            Trainer::of(job, data, M::loss).counting("images").tally(self.traits.metrics, M::classification);
+            Trainer::of(job, data, M::loss).counting(unit).tally(self.traits.metrics, M::classification);
         Ok(trainer.train_as(membership, model)?.summary)
     }
 

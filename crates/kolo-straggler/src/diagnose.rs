@@ -142,8 +142,8 @@ fn slow(times: &[Times]) -> Option<Straggler> {
         Seconds(own(get)),
         Seconds(usual(get))
     );
-    if let (Cause::Compute, Some((bucket, late))) = (cause, latest(slowest, &others)) {
-        reason += &format!("; its bucket {bucket} is ready {} later", Seconds(late));
+    if let (Cause::Compute, Some(late)) = (cause, latest(slowest, &others)) {
+        reason += &format!("; its gradients are complete up to {} later", Seconds(late));
     }
     let stalled = slowest.per_shard(stalls(slowest));
     let usually_stalled = median(others.iter().map(|times| times.per_shard(stalls(times))));
@@ -157,11 +157,11 @@ fn slow(times: &[Times]) -> Option<Straggler> {
     Some(Straggler { rank, cause, factor, reason })
 }
 
-/// Returns the bucket that is latest compared with those of the other ranks, and by how many seconds.
-fn latest(slowest: &Times, others: &[&Times]) -> Option<(usize, f64)> {
+/// Returns the seconds by which the latest of its buckets is complete after those of the other ranks.
+fn latest(slowest: &Times, others: &[&Times]) -> Option<f64> {
     let usual = |bucket: usize| median(others.iter().filter_map(|times| times.ready.get(bucket).copied()));
-    let late = slowest.ready.iter().enumerate().map(|(bucket, ready)| (bucket, ready - usual(bucket)));
-    late.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, late)| *late >= LEAST)
+    let late = slowest.ready.iter().enumerate().map(|(bucket, ready)| ready - usual(bucket));
+    late.max_by(f64::total_cmp).filter(|late| *late >= LEAST)
 }
 
 /// Returns the rank for which most others wait, longer than its own work explains.
@@ -216,7 +216,9 @@ mod tests {
         let found = diagnose(&all).unwrap();
         assert_eq!((found.rank, found.cause), (Rank(3), Cause::Compute));
         assert!((found.factor - 1.68).abs() < 0.01, "{}", found.factor);
-        for text in ["rank 3", "1.7 times", "0.310 s", "0.190 s", "bucket 1 is ready 0.120 s later"] {
+        for text in
+            ["rank 3", "1.7 times", "0.310 s", "0.190 s", "gradients are complete up to 0.120 s later"]
+        {
             assert!(found.reason.contains(text), "{text}: {}", found.reason);
         }
     }

@@ -2,7 +2,7 @@
 
 use kolo_comm::Op;
 use kolo_data::{DataSet, Part};
-use kolo_metrics::{Best, Classification, EpochRow, Progress, Record, Scores};
+use kolo_metrics::{Best, BestScore, Classification, EpochRow, Progress, Record, Scores};
 use kolo_run_folder::in_line;
 use kolo_trace::What;
 
@@ -39,6 +39,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             epoch: progress.epochs_begun(),
             steps: progress.step(),
             epochs_done: progress.epoch_of_figures(progress.step()),
+            world_size: self.ddp.group().world_size(),
             seconds_per_step: epoch.seconds_per_step(),
             samples_per_second: epoch.samples_per_second(),
             comm_fraction: epoch.comm_fraction(),
@@ -132,6 +133,16 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
                 self.warnings.tell(format!("{words}{}", row.epoch));
             }
         }
+    }
+
+    /// Best evaluation of a run that is judged, with its score.
+    pub(crate) fn best_score(&self, progress: &Progress) -> Option<BestScore> {
+        let config = &self.job.config;
+        let is_judged = config.best_metric.is_some() || config.patience.is_some();
+        let best = self.best(progress).filter(|_| is_judged)?;
+        let (index, _) = self.task.deciding_metric(config)?;
+        let scores = progress.evaluations().scores(best.step, self.task.measured())?;
+        Some(BestScore { step: best.step, scores: Scores(vec![*scores.0.get(index)?]) })
     }
 
     /// Best evaluation so far, by the deciding metric.

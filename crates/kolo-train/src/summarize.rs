@@ -43,6 +43,7 @@ pub(crate) fn summary_of<B: Binding>(
             .loss_scaling()?
             .map(|_| ddp.with_replica(|replica| replica.skipped_steps())),
         train_seconds,
+        steps_seconds: whole.seconds(),
         speed: Speed { unit: unit.into(), per_second: whole.samples_per_second() },
         step_seconds_p50: whole.step_percentile(50.0),
         step_seconds_p95: whole.step_percentile(95.0),
@@ -54,6 +55,7 @@ pub(crate) fn summary_of<B: Binding>(
         staleness: progress.staleness().map(StalenessSummary::of),
         train_loss: last.map_or(progress.epoch_meter().train_loss(), |row| row.train_loss),
         scores: last.map_or_else(scores, |row| row.scores.clone()),
+        best: None,
         classification: None,
         noise_scale: noise_scale.map(|noise| NoiseSummary::of(&noise, progress)),
         weights_sha256: ddp.weights_sha256()?,

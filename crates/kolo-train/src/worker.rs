@@ -183,6 +183,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             }
         }
         summary.samples = SampleCounts::of(&*self.task.data);
+        summary.best = self.best_score(progress);
         if self.job.range_test.is_some() {
             // The curve is its result, and tells of skipped steps.
             return Ok(Some(summary));

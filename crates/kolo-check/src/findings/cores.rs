@@ -45,9 +45,18 @@ fn pools(facts: &Facts) -> Vec<Pool> {
     pools
 }
 
+/// Returns the pools with more workers than processors.
+fn crowded(facts: &Facts) -> impl Iterator<Item = Pool> {
+    pools(facts).into_iter().filter(|pool| pool.processors > 0.0 && pool.share() < 1.0)
+}
+
+/// True if other workers take turns with this one on too few processors, so that its times are by chance.
+pub(super) fn takes_turns(facts: &Facts, rank: usize) -> bool {
+    crowded(facts).any(|pool| pool.workers.len() > 1 && pool.workers.contains(&rank))
+}
+
 fn find(facts: &Facts) -> Option<Found> {
-    let known = pools(facts).into_iter().filter(|pool| pool.processors > 0.0);
-    let pool = known.min_by(|a, b| a.share().total_cmp(&b.share())).filter(|pool| pool.share() < 1.0)?;
+    let pool = crowded(facts).min_by(|a, b| a.share().total_cmp(&b.share()))?;
     let why = match pool.is_quota {
         true => {
             "A container's CPU limit stops its processes when their time is used up, in bursts of a tenth of a second, and every other \

@@ -199,6 +199,7 @@ mod tests {
             data.shape(),
             SampleShape { channels: 1, height: 1, width: 2, classes: 2, is_text: false }
         );
+        assert_eq!(data.preprocessing().unwrap().noun(), "row");
         let batch = data.batch(Part::Train, &[0, 1], None).unwrap();
         assert_eq!((batch.images, batch.labels), (vec![-1.0, 0.0, 1.0, 0.0], vec![1, 0]));
         assert_eq!(Part::ALL.map(|part| data.samples(part)), [2, 0, 0]);

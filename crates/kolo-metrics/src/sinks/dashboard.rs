@@ -8,7 +8,7 @@ use kolo_run_folder::in_line;
 
 use super::ranks::comparison;
 use super::sink::{MetricSink, Record, SinkContext, SinkEntry};
-use super::terminal::epoch_words;
+use super::terminal::{epoch_words, is_alone};
 use crate::meter::StepRow;
 use crate::progress::Progress;
 use kolo_recipe::Error;
@@ -52,7 +52,7 @@ impl MetricSink for Dashboard {
             }
             Record::Step { row, report, .. } => step(run, row, report, number),
             Record::Epoch(row) => {
-                let words = epoch_words(row, run.epochs, &run.unit);
+                let words = epoch_words(row, run.epochs, &run.unit, is_alone(row, number));
                 run.say(words);
             }
             Record::Summary(_) => {}

@@ -8,8 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::console::Console;
 use super::live::LogFormat;
+use super::pace::Pace;
 use super::sink::{MetricSink, Record, SinkEntry};
-use crate::meter::{EpochRow, Meter, StepRow};
+use crate::meter::{EpochRow, StepRow};
 use crate::progress::Progress;
 use crate::summary::Summary;
 use kolo_recipe::Error;
@@ -22,7 +23,7 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
         let folder = run.folder.map(|folder| folder.path().to_owned());
         let job = Job { folder, epochs: 0, unit: run.unit.into() };
         (run.live.log_format == LogFormat::Json).then(|| -> Box<dyn MetricSink> {
-            Box::new(JsonLog { console: Console::open(), job, pace: None })
+            Box::new(JsonLog { console: Console::open(), job, clock: None })
         })
     },
 };
@@ -34,7 +35,7 @@ struct JsonLog {
     console: Console,
     job: Job,
     /// Present from the first alignment on.
-    pace: Option<Pace>,
+    clock: Option<Clock>,
 }
 
 struct Job {
@@ -45,12 +46,11 @@ struct Job {
     unit: String,
 }
 
-struct Pace {
+struct Clock {
     started: Instant,
     /// Time of the last line of progress; `None` before the first step.
     told: Option<Instant>,
-    first_step: u64,
-    total: u64,
+    pace: Pace,
 }
 
 impl MetricSink for JsonLog {
@@ -65,12 +65,13 @@ impl MetricSink for JsonLog {
                     ("reason", json!(generation.reason)),
                 ],
             ),
-            Record::Step { row, epoch, .. } => {
-                let Some(pace) = &mut self.pace else { return Ok(()) };
-                if !pace.is_due() {
+            Record::Step { row, .. } => {
+                let Some(clock) = &mut self.clock else { return Ok(()) };
+                clock.pace.add(row);
+                if !clock.is_due() {
                     return Ok(());
                 }
-                self.job.progress(row, epoch, pace)
+                self.job.progress(row, &clock.pace, clock.started.elapsed())
             }
             Record::Epoch(row) => self.job.epoch(row),
             Record::Summary(summary) => {
@@ -84,13 +85,13 @@ impl MetricSink for JsonLog {
 
     fn align(&mut self, progress: &Progress) -> Result<(), Error> {
         self.job.epochs = progress.planned_epochs();
-        let (started, first_step, total) = (Instant::now(), progress.step(), progress.total());
-        self.pace.get_or_insert(Pace { started, told: None, first_step, total });
+        let (started, pace) = (Instant::now(), Pace::from(progress));
+        self.clock.get_or_insert(Clock { started, told: None, pace });
         Ok(())
     }
 }
 
-impl Pace {
+impl Clock {
     /// Returns true if a line of progress is due, and counts it as written.
     fn is_due(&mut self) -> bool {
         let is_due = self.told.is_none_or(|told| told.elapsed() >= EVERY);
@@ -99,16 +100,11 @@ impl Pace {
         }
         is_due
     }
-
-    /// Returns the seconds until the end, at the pace so far.
-    fn seconds_left(&self, done: u64) -> f64 {
-        let steps = done.saturating_sub(self.first_step).max(1) as f64;
-        self.started.elapsed().as_secs_f64() / steps * self.total.saturating_sub(done) as f64
-    }
 }
 
 impl Job {
-    fn progress(&self, row: &StepRow, epoch: &Meter, pace: &Pace) -> Value {
+    fn progress(&self, row: &StepRow, pace: &Pace, elapsed: Duration) -> Value {
+        let (rate, left) = pace.after(row.step + 1, elapsed);
         let mut event = event(
             "progress",
             [
@@ -118,10 +114,10 @@ impl Job {
                 ("epochs", json!(self.epochs)),
                 ("loss", json!(row.loss)),
                 ("learning_rate", json!(row.learning_rate)),
-                ("eta_seconds", json!(pace.seconds_left(row.step + 1))),
+                ("eta_seconds", json!(left)),
             ],
         );
-        event[self.speed()] = json!(epoch.samples_per_second());
+        event[self.speed()] = json!(rate);
         event
     }
 
@@ -130,6 +126,7 @@ impl Job {
             "epoch",
             [
                 ("epoch", json!(row.epoch)),
+                ("epochs_done", json!(row.epochs_done)),
                 ("epochs", json!(self.epochs)),
                 ("train_loss", json!(row.train_loss)),
                 ("learning_rate", json!(row.learning_rate)),
@@ -174,16 +171,18 @@ mod tests {
     use kolo_ddp::StepReport;
 
     use super::*;
+    use crate::calendar::Calendar;
     use crate::metric::{Metric, Score, Scores};
 
     #[test]
     fn events_have_their_figures_by_name() {
         let job = Job { folder: None, epochs: 3, unit: "tokens".into() };
-        let mut pace = Pace { started: Instant::now(), told: None, first_step: 0, total: 40 };
-        assert!(pace.is_due() && !pace.is_due(), "the first step is told, and then one each time");
+        let pace = Pace::from(&Progress::at(0, Calendar::for_tests(20, 40)));
+        let mut clock = Clock { started: Instant::now(), told: None, pace };
+        assert!(clock.is_due() && !clock.is_due(), "the first step is told, and then one each time");
         let report = StepReport { loss: f64::NAN, ..StepReport::default() };
         let row = StepRow::new(9, 0, 0.1, Duration::from_millis(50), &report);
-        let event = job.progress(&row, &Meter::default(), &pace);
+        let event = job.progress(&row, &clock.pace, Duration::from_secs(1));
         assert_eq!(
             [&event["event"], &event["step"], &event["loss"]],
             [&json!("progress"), &json!(10), &Value::Null]
@@ -192,7 +191,8 @@ mod tests {
         let row = EpochRow {
             epoch: 1,
             steps: 20,
-            epochs_done: 1.0,
+            epochs_done: 0.25,
+            world_size: 2,
             seconds_per_step: 0.05,
             samples_per_second: 80.0,
             comm_fraction: 0.2,
@@ -204,6 +204,7 @@ mod tests {
         };
         let event = job.epoch(&row);
         assert_eq!((&event["test_accuracy"], &event["tokens_per_second"]), (&json!(0.75), &json!(80.0)));
+        assert_eq!((&event["epoch"], &event["epochs_done"]), (&json!(1), &json!(0.25)));
         assert!(!event.to_string().contains('\n'));
     }
 }

@@ -11,6 +11,7 @@ mod generations;
 mod json_log;
 mod live;
 mod metrics;
+mod pace;
 mod prometheus;
 mod ranks;
 mod sink;

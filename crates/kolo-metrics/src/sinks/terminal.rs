@@ -10,8 +10,9 @@ use kolo_run_folder::units::{clock, counted};
 
 use super::console::Console;
 use super::live::LogFormat;
+use super::pace::Pace;
 use super::sink::{MetricSink, Record, SinkEntry};
-use crate::meter::{EpochRow, Meter, StepRow};
+use crate::meter::{EpochRow, StepRow};
 use crate::progress::Progress;
 use crate::summary::Summary;
 use kolo_recipe::Error;
@@ -35,6 +36,8 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
             unit,
             has_dashboard,
             lacks_dashboard,
+            generation: 0,
+            is_alone: false,
             shown: None,
         }))
     },
@@ -58,6 +61,10 @@ struct Terminal {
     has_dashboard: bool,
     /// True until the user is told that the dashboard is impossible.
     lacks_dashboard: bool,
+    /// Generation of an elastic job.
+    generation: u64,
+    /// True if the last figures are of a run that has had one worker, and no server, all the time.
+    is_alone: bool,
     /// Present from the first alignment on.
     shown: Option<Shown>,
 }
@@ -67,17 +74,16 @@ struct Shown {
     has_bar: bool,
     started: Instant,
     last_line: Instant,
-    first_step: u64,
-    total: u64,
+    pace: Pace,
 }
 
 impl MetricSink for Terminal {
     fn record(&mut self, record: &Record<'_>) -> Result<(), Error> {
         match record {
             Record::Note(line) => self.console.say(*line),
-            Record::Generation { .. } => {}
-            Record::Step { row, epoch, report } => {
-                self.step(row, epoch);
+            Record::Generation { generation, .. } => self.generation = generation.number,
+            Record::Step { row, report, .. } => {
+                self.step(row);
                 if let Some(tuning) = &report.tuning {
                     self.console.say(tuning.to_string());
                 }
@@ -103,28 +109,26 @@ impl MetricSink for Terminal {
 
 impl Shown {
     fn from(progress: &Progress) -> Self {
-        let (first_step, total, now) = (progress.step(), progress.total(), Instant::now());
+        let (pace, now) = (Pace::from(progress), Instant::now());
         let has_bar = std::io::stderr().is_terminal();
-        Shown { has_bar, started: now, last_line: now, first_step, total }
+        Shown { has_bar, started: now, last_line: now, pace }
     }
 }
 
 impl Terminal {
-    fn step(&mut self, row: &StepRow, epoch: &Meter) {
+    fn step(&mut self, row: &StepRow) {
         let Some(shown) = self.shown.as_mut().filter(|_| !self.has_dashboard) else { return };
         let done = row.step + 1;
-        let per_step =
-            shown.started.elapsed().as_secs_f64() / done.saturating_sub(shown.first_step).max(1) as f64;
-        let left = Duration::from_secs_f64(per_step * shown.total.saturating_sub(done) as f64);
+        shown.pace.add(row);
+        let (rate, left) = shown.pace.after(done, shown.started.elapsed());
         let line = format!(
-            "epoch {}/{}  step {done}/{}  {:.0} {}/s  loss {:.4}  ETA {}",
+            "epoch {}/{}  step {done}/{}  {rate:.0} {}/s  loss {:.4}  ETA {}",
             row.epoch + 1,
             self.epochs,
-            shown.total,
-            epoch.samples_per_second(),
+            shown.pace.total,
             self.unit,
             row.loss,
-            clock(left),
+            clock(Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX)),
         );
         if shown.has_bar {
             self.console.progress(done, line);
@@ -134,8 +138,9 @@ impl Terminal {
         }
     }
 
-    fn epoch(&self, row: &EpochRow) {
-        self.console.say(epoch_words(row, self.epochs, &self.unit));
+    fn epoch(&mut self, row: &EpochRow) {
+        self.is_alone = is_alone(row, self.generation);
+        self.console.say(epoch_words(row, self.epochs, &self.unit, self.is_alone));
     }
 
     fn end(&mut self, summary: &Summary) {
@@ -148,6 +153,16 @@ impl Terminal {
         let scores = summary.scores.0.iter().map(|score| (score.metric.label(), score.shown()));
         let mut lines: Vec<(String, String)> = scores.collect();
         let mut add = |name: &str, value: String| lines.push((name.into(), value));
+        if let Some(best) = &summary.best {
+            best.scores.0.iter().for_each(|score| {
+                let place = self.folder.as_deref().and_then(|folder| best.checkpoint(folder));
+                let place = place.map_or(String::new(), |path| format!(" ({path})"));
+                add(
+                    &format!("best {}", score.metric.label()),
+                    format!("{} after step {}{place}", score.shown(), best.step),
+                );
+            });
+        }
         add("train loss", format!("{:.4}", summary.train_loss));
         if let Some(skipped) = summary.skipped_steps {
             let is_rare = summary.sync.parse().is_ok_and(|mode: SyncMode| mode.traits().rounds.is_some());
@@ -155,8 +170,9 @@ impl Terminal {
             add("skipped steps", format!("{skipped} of {of}, because they overflowed"));
         }
         let (unit, per_second) = (&self.unit, summary.speed.per_second);
-        add("training time", format!("{:.1} s, {per_second:.0} {unit}/s", summary.train_seconds));
-        add("communication", communication(summary.comm_fraction, summary.exposed_comm_fraction));
+        add("training time", training_time(summary.train_seconds, summary.steps_seconds, per_second, unit));
+        let [on_its_way, waiting] = [summary.comm_fraction, summary.exposed_comm_fraction];
+        add("communication", communication(on_its_way, waiting, self.is_alone));
         if let Some(noise) = &summary.noise_scale {
             add("noise scale", noise.words(unit));
         }
@@ -190,7 +206,19 @@ fn in_columns(lines: &[(String, String)]) -> String {
     lines.iter().map(|(name, value)| format!("{name:width$} {value}\n")).collect()
 }
 
-pub(super) fn epoch_words(row: &EpochRow, epochs: usize, unit: &str) -> String {
+/// Describes the time of the run, and the part of it in which the rate was reached: steps, without the
+/// start, evaluations, checkpoints that are waited for, and the time until a failed step begins again.
+fn training_time(all: f64, steps: f64, per_second: f64, unit: &str) -> String {
+    format!("{all:.1} s, of which {steps:.1} s in steps at {per_second:.0} {unit}/s")
+}
+
+/// True if the figures are of a run that has had one worker, and no server, all the time: the first
+/// generation of an elastic job, or a job that is not elastic.
+pub(super) fn is_alone(row: &EpochRow, generation: u64) -> bool {
+    row.world_size == 1 && generation <= 1
+}
+
+pub(super) fn epoch_words(row: &EpochRow, epochs: usize, unit: &str, is_alone: bool) -> String {
     let tests = row.scores.0.iter().map(|score| format!("{} {}, ", score.metric.label(), score.shown()));
     // Two digits for a part of an epoch.
     let epoch = (100.0 * row.epochs_done).round() / 100.0;
@@ -200,19 +228,16 @@ pub(super) fn epoch_words(row: &EpochRow, epochs: usize, unit: &str) -> String {
         row.train_loss,
         tests.collect::<String>(),
         row.samples_per_second,
-        communication(row.comm_fraction, row.exposed_comm_fraction),
+        communication(row.comm_fraction, row.exposed_comm_fraction, is_alone),
     )
 }
 
 /// Describes the shares of the steps' time in which gradients were on their way, hidden behind computing or
-/// not, and in which rank 0 waited for them or for workers that were late. Each is at most 100 %; the second
-/// one is no part of the first.
-fn communication(on_its_way: f64, waiting: f64) -> String {
-    format!(
-        "{:.1} % of the time, waiting for it or for other workers {:.1} %",
-        100.0 * on_its_way,
-        100.0 * waiting
-    )
+/// not, and in which rank 0 waited for them or for workers that were late; one worker alone waits for its own
+/// communication thread. Each is at most 100 %; the second one is no part of the first.
+fn communication(on_its_way: f64, waiting: f64, is_alone: bool) -> String {
+    let whom = if is_alone { "Kolo's own communication thread" } else { "it or for other workers" };
+    format!("{:.1} % of the time, waiting for {whom} {:.1} %", 100.0 * on_its_way, 100.0 * waiting)
 }
 
 #[cfg(test)]
@@ -221,8 +246,23 @@ mod tests {
 
     #[test]
     fn communication_is_told_in_shares_of_the_time() {
-        let words = communication(0.173, 0.43);
+        let words = communication(0.173, 0.43, false);
         assert_eq!(words, "17.3 % of the time, waiting for it or for other workers 43.0 %");
+        let words = communication(0.001, 0.179, true);
+        assert_eq!(words, "0.1 % of the time, waiting for Kolo's own communication thread 17.9 %");
+    }
+
+    #[test]
+    fn the_time_in_steps_and_the_rate_give_the_samples() {
+        let words = training_time(70.6, 64.9, 30_000.0 / 64.9, "images");
+        assert_eq!(words, "70.6 s, of which 64.9 s in steps at 462 images/s");
+    }
+
+    #[test]
+    fn only_a_run_that_never_had_another_worker_is_alone() {
+        let row = |world_size| EpochRow { world_size, ..EpochRow::default() };
+        assert!(is_alone(&row(1), 0) && is_alone(&row(1), 1));
+        assert!(!is_alone(&row(2), 0) && !is_alone(&row(1), 2) && !is_alone(&row(3), 1));
     }
 
     #[test]

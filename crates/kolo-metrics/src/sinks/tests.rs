@@ -49,6 +49,7 @@ fn epoch_row(progress: &Progress) -> EpochRow {
         epoch: progress.epochs_begun(),
         steps: progress.step(),
         epochs_done: progress.epoch_of_figures(progress.step()),
+        world_size: 2,
         seconds_per_step: 0.1,
         samples_per_second: 80.0,
         comm_fraction: 0.2,

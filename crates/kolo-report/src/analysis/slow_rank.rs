@@ -22,7 +22,11 @@ impl SlowRank {
     /// Returns `None` if the ranks have not compared their times, or if the rank that is busy longest is
     /// not slow but has more shards.
     pub(crate) fn of(run: &Run) -> Option<Self> {
-        let times = rank_times(run);
+        Self::among(&rank_times(run))
+    }
+
+    /// Returns the same from one table of all ranks' times.
+    pub(crate) fn among(times: &[RankTimes]) -> Option<Self> {
         let working = || times.iter().enumerate().filter(|(_, times)| times.shards > 0);
         let (rank, slowest) = working().max_by(|a, b| a.1.busy_seconds().total_cmp(&b.1.busy_seconds()))?;
         let others: Vec<RankTimes> =

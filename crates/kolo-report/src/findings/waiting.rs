@@ -2,7 +2,7 @@
 
 use kolo_run_folder::Run;
 
-use super::finding::{Entry, Found, LEAST_WAITING, of_share};
+use super::finding::{Entry, Finding, Found, LEAST_WAITING, Severity, of_share};
 use super::{huge_bucket, slow_link, small_buckets, straggler};
 use crate::analysis::{BucketCosts, Pace};
 use crate::units::{number, percent, seconds};
@@ -19,7 +19,11 @@ const CAUSES: [Entry<Run>; 4] =
 
 fn find(run: &Run) -> Option<Found> {
     let pace = Pace::of(run)?;
-    if pace.exposed_share() < LEAST_WAITING || CAUSES.iter().any(|cause| cause.find(run).is_some()) {
+    // A notice is about a part of the run, and explains little of the waiting.
+    let explains = |found: Finding| found.severity < Severity::Notice;
+    if pace.exposed_share() < LEAST_WAITING
+        || CAUSES.iter().any(|cause| cause.find(run).is_some_and(explains))
+    {
         return None;
     }
     let buckets = match BucketCosts::of(run) {

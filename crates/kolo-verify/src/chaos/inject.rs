@@ -16,6 +16,7 @@ use super::disk::SmallDisk;
 use super::fault::{Fault, Injection, Victim};
 use super::hosts::Hosts;
 use super::launchers::Launchers;
+use super::record::Recovery;
 use super::strike::strike;
 use super::workers::living_workers;
 
@@ -33,8 +34,8 @@ pub(super) struct Injected {
     pub(super) unix: f64,
     /// Reason that the fault was not injected.
     pub(super) missed: Option<String>,
-    /// Seconds from the fault until the next step was done.
-    pub(super) recovery_seconds: Option<f64>,
+    /// End of a fault that ended a generation, if it is known.
+    pub(super) recovery: Option<Recovery>,
 }
 
 /// The run into which faults are injected.
@@ -91,7 +92,7 @@ impl Target<'_> {
             }
             (fault, Some(pid)) => strike(fault, pid).map_err(|e| e.to_string()),
         };
-        Injected { hit: hit.clone(), pid, unix, missed: result.err(), recovery_seconds: None }
+        Injected { hit: hit.clone(), pid, unix, missed: result.err(), recovery: None }
     }
 
     /// Stops all workers, and continues them after `time`.

@@ -91,7 +91,8 @@ pub(super) enum RunVerdict {
 /// A run with faults, and its result.
 pub(super) struct Run {
     pub(super) hits: Vec<Injected>,
-    /// Number of the last generation in which a step was done.
+    /// Number of generations in which a step was done, those of a resumed job included; for a user's own
+    /// program, the number of its last generation.
     pub(super) generations: u64,
     pub(super) seconds: f64,
     pub(super) verdict: RunVerdict,
@@ -200,11 +201,14 @@ impl ChaosJob {
         };
         // A run folder without generations means that none has done a step.
         let rows = record::generations(&place.run()).unwrap_or_default();
+        let is_end = |hit: &&Injected| hit.missed.is_none() && matches!(hit.hit.fault, Fault::End(_));
+        let ends: Vec<f64> = hits.iter().filter(is_end).map(|hit| hit.unix).collect();
         for hit in hits.iter_mut().filter(|hit| hit.missed.is_none() && hit.hit.fault.ends_generation()) {
-            hit.recovery_seconds = record::recovery(hit.unix, &rows);
+            hit.recovery = record::recovery(hit.unix, &ends, &rows);
         }
         let generations = match self.program {
-            Program::Train(_) => rows.iter().map(|row| row.generation).max().unwrap_or(0),
+            // A resumed job begins with generation 1 again.
+            Program::Train(_) => rows.len() as u64,
             Program::Own(_) => {
                 (0..self.nodes).map(|node| last_generation(&place.log(node))).max().unwrap_or(1)
             }
@@ -266,7 +270,7 @@ impl ChaosJob {
         until: Instant,
     ) -> Result<Injected, Failure> {
         let (pid, unix) = (running.pids().first().map(|pid| *pid as i32), unix_seconds(SystemTime::now()));
-        let mut injected = Injected { hit: hit.clone(), pid, unix, missed: None, recovery_seconds: None };
+        let mut injected = Injected { hit: hit.clone(), pid, unix, missed: None, recovery: None };
         let Some(pid) = pid else { return Ok(injected) };
         if let Err(error) = strike(hit.fault, pid) {
             injected.missed = Some(error.to_string());

@@ -8,8 +8,8 @@ use kolo_comm::hash::fnv1a;
 use kolo_comm::schedule::words::counted;
 use kolo_ddp::verify::trace::{self, Step};
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use kolo_run_folder::GenerationRow;
@@ -103,11 +103,26 @@ pub(super) fn generations(folder: &Path) -> Result<Vec<GenerationRow>, String> {
     lines(&folder.join("generations.jsonl"))
 }
 
-/// Returns the seconds from a fault at `unix`, which ended a generation, until a later generation had done
-/// its first step.
-pub(super) fn recovery(unix: f64, generations: &[GenerationRow]) -> Option<f64> {
+/// End of a fault that ended a generation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Recovery {
+    /// Seconds from the fault until a later generation had done its first step.
+    Seconds(f64),
+    /// The job was ended on purpose before such a step: the resumed job's first step is no recovery.
+    JobEnded,
+}
+
+/// Returns the recovery from a fault at `unix`, which ended a generation, where the job was signaled to end
+/// at the times `ends`; `None` if no later step was done at all.
+pub(super) fn recovery(unix: f64, ends: &[f64], generations: &[GenerationRow]) -> Option<Recovery> {
+    let end = ends.iter().copied().filter(|end| *end > unix).min_by(f64::total_cmp);
     let later = generations.iter().filter(|row| row.formed_unix > unix);
-    later.map(|row| row.first_step_unix - unix).min_by(f64::total_cmp)
+    let step = later.map(|row| row.first_step_unix).min_by(f64::total_cmp);
+    match (step, end) {
+        (step, Some(end)) if step.is_none_or(|step| step > end) => Some(Recovery::JobEnded),
+        (step, _) => step.map(|step| Recovery::Seconds(step - unix)),
+    }
 }
 
 fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, String> {
@@ -203,8 +218,13 @@ mod tests {
             first_step_unix: stepped,
         };
         let rows = [row(1, 10.0, 11.0), row(2, 20.5, 20.75), row(3, 22.0, 23.0)];
-        assert_eq!(recovery(20.0, &rows), Some(0.75));
-        assert_eq!(recovery(21.0, &rows), Some(2.0));
-        assert_eq!(recovery(24.0, &rows), None);
+        let seconds = |unix| recovery(unix, &[], &rows);
+        assert_eq!(seconds(20.0), Some(Recovery::Seconds(0.75)));
+        assert_eq!(seconds(21.0), Some(Recovery::Seconds(2.0)));
+        assert_eq!(seconds(24.0), None);
+        // Ends before the fault and after the step change nothing; one between them leaves no recovery.
+        assert_eq!(recovery(20.0, &[19.0, 20.8], &rows), Some(Recovery::Seconds(0.75)));
+        assert_eq!(recovery(20.0, &[20.25, 22.5], &rows), Some(Recovery::JobEnded));
+        assert_eq!(recovery(24.0, &[25.0], &rows), Some(Recovery::JobEnded));
     }
 }

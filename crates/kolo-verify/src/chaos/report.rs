@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::inject::Injected;
 use super::job::{ChaosJob, Run, RunVerdict};
-use super::record::RunRecord;
+use super::record::{Recovery, RunRecord};
 
 fn with(name: &str) -> String {
     if name.is_empty() { String::new() } else { format!(" ({name})") }
@@ -30,7 +30,7 @@ pub(super) struct Report {
     lost: usize,
     failed: usize,
     hung: usize,
-    recoveries: Vec<Recovery>,
+    recoveries: Vec<Recoveries>,
 }
 
 #[derive(Serialize)]
@@ -48,10 +48,12 @@ struct Row {
 }
 
 /// Recovery times from faults of one kind: seconds from the fault to the next step done.
-#[derive(Serialize)]
-struct Recovery {
+#[derive(Debug, PartialEq, Serialize)]
+struct Recoveries {
     fault: &'static str,
     hits: usize,
+    /// Further faults after which the job was ended before a next step.
+    job_ended: usize,
     p50_seconds: f64,
     p95_seconds: f64,
     max_seconds: f64,
@@ -129,13 +131,7 @@ impl Report {
             self.hung
         ));
         for recovery in &self.recoveries {
-            let Recovery { fault, hits, p50_seconds, p95_seconds, max_seconds } = recovery;
-            let times = if *hits == 1 { "time" } else { "times" };
-            self.line(&format!(
-                "{fault:12}: {hits:3} {times}; the next step was done after {p50_seconds:.2} s (p50), \
-                 {p95_seconds:.2} s (p95), \
-                 {max_seconds:.2} s (most)"
-            ));
+            self.line(&recovery.words());
         }
         if self.json {
             print_json(&self)?;
@@ -153,28 +149,58 @@ impl Report {
         )))
     }
 
-    fn recoveries(&self) -> Vec<Recovery> {
+    fn recoveries(&self) -> Vec<Recoveries> {
         let hits = || self.runs.iter().flat_map(|row| &row.hits);
         let of = |fault: &'static str| {
             let those = hits().filter(|injected| injected.hit.fault.name() == fault);
-            let seconds: Vec<f64> = those.filter_map(|injected| injected.recovery_seconds).collect();
-            let [p50_seconds, p95_seconds, max_seconds] =
-                [50.0, 95.0, 100.0].map(|p| percentile(seconds.iter().copied(), p).unwrap_or(0.0));
-            Recovery { fault, hits: seconds.len(), p50_seconds, p95_seconds, max_seconds }
+            Recoveries::of(fault, those.filter_map(|injected| injected.recovery))
         };
-        ["kill", "stop", "leave", "cut", "packets lost", "link down"]
+        ["kill", "kill in an update", "stop", "leave", "cut", "packets lost", "link down"]
             .map(of)
             .into_iter()
-            .filter(|recovery| recovery.hits > 0)
+            .filter(|recovery| recovery.hits + recovery.job_ended > 0)
             .collect()
+    }
+}
+
+impl Recoveries {
+    fn of(fault: &'static str, ends: impl Iterator<Item = Recovery>) -> Self {
+        let (mut seconds, mut job_ended) = (Vec::new(), 0);
+        for end in ends {
+            match end {
+                Recovery::Seconds(later) => seconds.push(later),
+                Recovery::JobEnded => job_ended += 1,
+            }
+        }
+        let [p50_seconds, p95_seconds, max_seconds] =
+            [50.0, 95.0, 100.0].map(|p| percentile(seconds.iter().copied(), p).unwrap_or(0.0));
+        Recoveries { fault, hits: seconds.len(), job_ended, p50_seconds, p95_seconds, max_seconds }
+    }
+
+    /// Returns the line of the totals.
+    fn words(&self) -> String {
+        let Recoveries { fault, hits, job_ended, p50_seconds, p95_seconds, max_seconds } = self;
+        let times = |count: usize| format!("{count:3} {}", if count == 1 { "time" } else { "times" });
+        let recovered = (*hits > 0).then(|| {
+            format!(
+                "{}; the next step was done after {p50_seconds:.2} s (p50), {p95_seconds:.2} s (p95), \
+                 {max_seconds:.2} s (most)",
+                times(*hits)
+            )
+        });
+        let ended =
+            (*job_ended > 0).then(|| format!("{}; the job was ended before a next step", times(*job_ended)));
+        let parts: Vec<String> = recovered.into_iter().chain(ended).collect();
+        format!("{fault:17}: {}", parts.join("; "))
     }
 }
 
 fn describe(injected: &Injected) -> String {
     let (hit, percent) = (&injected.hit, 100.0 * injected.hit.at);
-    let end = match (&injected.missed, injected.recovery_seconds) {
+    let end = match (&injected.missed, injected.recovery) {
         (Some(why), _) => format!(" not done: {why}"),
-        (None, Some(seconds)) => format!(", a step {seconds:.2} s later"),
+        (None, Some(Recovery::Seconds(seconds))) => format!(", a step {seconds:.2} s later"),
+        (None, Some(Recovery::JobEnded)) => " (no step before the job was ended)".into(),
         (None, None) => String::new(),
     };
     format!("{hit} at {percent:.0} %{end}")
@@ -182,4 +208,22 @@ fn describe(injected: &Injected) -> String {
 
 fn join<T>(all: &[T], text: impl Fn(&T) -> String) -> String {
     all.iter().map(text).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_was_ended_is_counted_apart() {
+        let of = |ends: &[Recovery]| Recoveries::of("kill", ends.iter().copied());
+        let both = of(&[Recovery::Seconds(0.25), Recovery::JobEnded, Recovery::Seconds(0.75)]);
+        assert_eq!((both.hits, both.job_ended, both.max_seconds), (2, 1, 0.75));
+        let words = both.words();
+        assert!(words.contains("2 times; the next step") && words.contains("0.75 s (most)"), "{words}");
+        assert!(words.ends_with("1 time; the job was ended before a next step"), "{words}");
+        let words = of(&[Recovery::JobEnded]).words();
+        assert!(words.starts_with("kill") && !words.contains("0.00 s"), "{words}");
+        assert!(!of(&[Recovery::Seconds(1.0)]).words().contains("ended"));
+    }
 }

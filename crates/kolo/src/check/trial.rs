@@ -11,6 +11,7 @@ use kolo_data::{AugmentKey, Part};
 use kolo_ddp::checkpoint::{self, Position};
 use kolo_models::{self as models, Blueprint, Stepper};
 use kolo_recipe::Recipe;
+use kolo_run_folder::percentile;
 use serde::{Deserialize, Serialize};
 
 use kolo::{Failure, with_precision};
@@ -89,11 +90,12 @@ fn outcome(output: &Output) -> Trial {
     Trial::Failed { how, was_killed: signal.is_some(), words }
 }
 
-/// Merges two trials of a rank: a failure stands, else the shorter times.
+/// Merges two trials of a rank: a failure stands, else the shorter times and the larger noise.
 pub(super) fn fastest_of(before: Trial, now: Trial) -> Trial {
     match (before, now) {
         (Trial::Taken(before), Trial::Taken(now)) => Trial::Taken(TrialStep {
             shard_seconds: before.shard_seconds.min(now.shard_seconds),
+            usual_shard_seconds: before.usual_shard_seconds.max(now.usual_shard_seconds),
             update_seconds: before.update_seconds.min(now.update_seconds),
             ..now
         }),
@@ -145,32 +147,41 @@ fn take(job: &TrialJob) -> Result<TrialStep, Failure> {
     let indices: Vec<usize> = (0..count).collect();
     let augment = recipe.augment.then_some(AugmentKey { seed: recipe.seed, epoch: 0 });
     let precision = kolo_burn_train::precision(&recipe.precision)?;
-    let (shard_seconds, update_seconds) = fastest(|| {
+    let ([shard_seconds, usual_shard_seconds], update_seconds) = fastest(|| {
         let began = Instant::now();
         let batch = images.batch(Part::Train, &indices, augment)?;
         std::thread::sleep(job.pause * job.together as u32);
         // Without a learning rate no trial diverges.
         let report = with_precision(precision, || stepper.step(batch, 0.0))?;
-        Ok((began.elapsed().saturating_sub(report.times.optimizer), report.times.optimizer))
+        let update = report.times.optimizer;
+        Ok((began.elapsed().saturating_sub(update) / job.together as u32, update))
     })?;
     let peak_bytes = peak_bytes();
     let (gradient_bytes, checkpoint_bytes) = bytes(&*stepper)?;
-    let shard_seconds = shard_seconds / job.together as f64;
-    Ok(TrialStep { gradient_bytes, checkpoint_bytes, shard_seconds, update_seconds, peak_bytes })
+    Ok(TrialStep {
+        gradient_bytes,
+        checkpoint_bytes,
+        shard_seconds,
+        usual_shard_seconds,
+        update_seconds,
+        peak_bytes,
+    })
 }
 
-/// Returns the least seconds of a step's passes and of its update.
-fn fastest(mut step: impl FnMut() -> Result<(Duration, Duration), Failure>) -> Result<(f64, f64), Failure> {
+/// Returns the least and the median seconds of a step's passes, and the least of its update.
+fn fastest(
+    mut step: impl FnMut() -> Result<(Duration, Duration), Failure>,
+) -> Result<([f64; 2], f64), Failure> {
     let began = Instant::now();
-    let mut least = step()?;
     // The first step allocates memory that later ones reuse.
-    let mut steps = 0;
-    while (steps < FEWEST || began.elapsed() < ENOUGH) && began.elapsed() < LONG {
-        let (passes, update) = step()?;
-        least = (least.0.min(passes), least.1.min(update));
-        steps += 1;
+    let mut steps = vec![step()?];
+    while (steps.len() <= FEWEST || began.elapsed() < ENOUGH) && began.elapsed() < LONG {
+        steps.push(step()?);
     }
-    Ok((least.0.as_secs_f64(), least.1.as_secs_f64()))
+    let of = |percent, part: fn(&(Duration, Duration)) -> Duration| {
+        percentile(steps.iter().map(|step| part(step).as_secs_f64()), percent).unwrap_or(0.0)
+    };
+    Ok(([0.0, 50.0].map(|percent| of(percent, |step| step.0)), of(0.0, |step| step.1)))
 }
 
 /// Returns the bytes of the gradient, and of a checkpoint.
@@ -210,6 +221,7 @@ mod tests {
                 gradient_bytes: 4,
                 checkpoint_bytes: 8,
                 shard_seconds,
+                usual_shard_seconds: shard_seconds,
                 update_seconds: 0.1,
                 peak_bytes: 1,
             };
@@ -220,7 +232,8 @@ mod tests {
         for same in [&[taken(1.0), failed(), taken(1.1)][..], &[], &[taken(4.0), taken(5.2)]] {
             assert!(!may_be_disturbed(same), "{same:?}");
         }
-        assert_eq!(fastest_of(taken(1.3), taken(1.1)), taken(1.1));
+        let Trial::Taken(merged) = fastest_of(taken(1.3), taken(1.1)) else { panic!("both were taken") };
+        assert_eq!((merged.shard_seconds, merged.usual_shard_seconds), (1.1, 1.3));
         assert_eq!(fastest_of(Trial::NotTaken, taken(1.1)), taken(1.1));
         assert_eq!(
             [fastest_of(failed(), taken(1.1)), fastest_of(taken(1.1), failed())],

@@ -73,6 +73,8 @@ struct Evaluation {
     step: Option<u64>,
     precision: String,
     test_images: usize,
+    #[serde(skip)]
+    noun: &'static str,
     test_accuracy: f64,
     classification: Classification,
     latency: Vec<Latency>,
@@ -129,6 +131,7 @@ impl Evaluate {
             step,
             precision: config.precision.compute,
             test_images: images.samples(Part::Test),
+            noun: images.preprocessing().map_or("image", |how| how.noun()),
             test_accuracy: counts.confusion.accuracy(),
             classification: counts.described(Part::Test, images),
             latency,
@@ -143,7 +146,7 @@ impl Evaluation {
         text += &format!(
             "test accuracy   {:.2} % of the {} of {}\n",
             100.0 * self.test_accuracy,
-            counted(self.test_images, "test image"),
+            counted(self.test_images, &format!("test {}", self.noun)),
             self.data
         );
         text += &classes(&self.classification);
@@ -152,7 +155,11 @@ impl Evaluation {
         }
         text += &format!(
             "\n{:>10}  {:>10}  {:>10}  {:>10}  {:>10}\n",
-            "batch size", "p50 ms", "p95 ms", "p99 ms", "images/s"
+            "batch size",
+            "p50 ms",
+            "p95 ms",
+            "p99 ms",
+            self.noun.to_owned() + "s/s"
         );
         for Latency { batch_size, p50_ms, p95_ms, p99_ms, images_per_second, .. } in &self.latency {
             text += &format!(

@@ -61,6 +61,7 @@ fn weights_score_what_their_run_has_measured() {
         let best = all.iter().map(|accuracy| accuracy.parse().unwrap()).fold(0.0, f64::max);
         let found = evaluated(folder, &["run", "--best"]);
         assert_eq!(found["test_accuracy"].as_f64(), Some(best), "{all:?}");
+        assert_eq!(summary(&run)["best"]["test_accuracy"].as_f64(), Some(best), "{all:?}");
         fs::remove_dir_all(&run).unwrap();
     }
 }

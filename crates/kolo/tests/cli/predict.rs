@@ -134,6 +134,7 @@ fn rows_need_no_training_table() {
     succeed(folder, &[&train[..], &how].concat());
     fs::remove_file(table.join("train.csv")).unwrap();
     let share = summary(&folder.join("run"))["test_accuracy"].as_f64().unwrap();
+    assert!(summary(&folder.join("run"))["rows_per_second"].is_number(), "its samples are no images");
     assert_eq!(accuracy(folder, &["run"]), share);
     assert_eq!(accuracy(folder, &["run", "--data", "csv:table/test.csv"]), share);
     let found = predicted(folder, &["run", "table/test.csv"]);

@@ -17,9 +17,9 @@ fn any_number_of_workers_ends_in_the_same_weights() {
         assert!(output.contains("run folder"), "{output}");
         let summary = summary(&folder.path().join(name));
         for field in [
-            "world_size", "shards", "epochs", "steps", "images_per_second", "step_seconds_p50",
-            "step_seconds_p95", "comm_fraction", "exposed_comm_fraction", "train_loss", "test_accuracy",
-            "peak_rss_bytes",
+            "world_size", "shards", "epochs", "steps", "images_per_second", "steps_seconds",
+            "step_seconds_p50", "step_seconds_p95", "comm_fraction", "exposed_comm_fraction", "train_loss",
+            "test_accuracy", "peak_rss_bytes",
         ] {
             assert!(summary[field].is_number(), "{field}: {summary}");
         }
