@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::facts::{Facts, RankFacts, Trial, TrialStep};
+use crate::facts::{Facts, RankFacts};
 use crate::probes::{
     Clock, Cpu, DataFacts, Disk, FolderFacts, Host, HugePages, LinkFacts, Memory, OpenFiles, Processor,
     Program,
@@ -10,6 +10,7 @@ use crate::probes::{
 use crate::settings::{
     BatchSettings, CheckpointSettings, Exchange, Normalization, RateSettings, Schedule, Settings, Work,
 };
+use crate::trial::{Trial, TrialStep};
 
 /// Settings of `kolo train` without options, for a number of workers.
 fn settings(workers: usize) -> Settings {

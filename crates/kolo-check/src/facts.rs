@@ -6,6 +6,7 @@ use crate::probes::{
     Clock, Cpu, DataFacts, FolderFacts, Host, HugePages, LinkFacts, Memory, OpenFiles, Processor, Program,
 };
 use crate::settings::Settings;
+use crate::trial::{Trial, TrialStep};
 
 /// Input of all checks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -52,41 +53,6 @@ pub struct RankFacts {
     /// Step of the checkpoint that it would resume from, or the reason why there is none; `None` for a new
     /// run.
     pub checkpoint: Option<Result<u64, String>>,
-}
-
-/// Result of one shard's step in a process of its own.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Trial {
-    /// The step succeeded.
-    Taken(TrialStep),
-    /// The process failed.
-    Failed {
-        /// Exit status as text.
-        how: String,
-        /// True if a signal ended it, as when the system runs out of memory.
-        was_killed: bool,
-        /// Last line of its error output.
-        words: String,
-    },
-    /// No step was tried: the rank is a server and has no shards, or there is no data.
-    NotTaken,
-}
-
-/// Cost of one shard's step.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TrialStep {
-    /// Bytes of the gradient.
-    pub gradient_bytes: u64,
-    /// Bytes of a checkpoint.
-    pub checkpoint_bytes: u64,
-    /// Seconds of a shard's forward and backward pass, data included.
-    pub shard_seconds: f64,
-    /// Median of the same, of which `shard_seconds` is the fastest: their difference is the noise of the host.
-    pub usual_shard_seconds: f64,
-    /// Seconds of the optimizer's update.
-    pub update_seconds: f64,
-    /// Peak memory of the process, in bytes.
-    pub peak_bytes: u64,
 }
 
 impl Facts {

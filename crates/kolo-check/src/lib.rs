@@ -11,15 +11,17 @@ pub mod findings;
 pub mod probes;
 mod report;
 mod settings;
+mod trial;
 mod verdict;
 
 #[cfg(test)]
 mod example;
 
-pub use facts::{Facts, RankFacts, Trial, TrialStep};
+pub use facts::{Facts, RankFacts};
 pub use findings::{CHECKS, Check, Finding, Severity, findings};
 pub use report::{Report, text};
 pub use settings::{
     BatchSettings, CheckpointSettings, Exchange, Normalization, RateSettings, Schedule, Settings, Work,
 };
+pub use trial::{Trial, TrialStep};
 pub use verdict::Verdict;

@@ -120,7 +120,7 @@ mod tests {
         let mut facts = example::hosts(3);
         facts.settings.work = None;
         for rank in &mut facts.ranks {
-            rank.trial = crate::facts::Trial::NotTaken;
+            rank.trial = crate::trial::Trial::NotTaken;
             rank.folder.disk = None;
             rank.folder.is_shared = None;
             rank.open_files.limit = None;

@@ -5,7 +5,8 @@ use kolo_report::units::{number, seconds};
 
 use super::cores::takes_turns;
 use super::{Check, Found, Severity};
-use crate::facts::{Facts, TrialStep};
+use crate::facts::Facts;
+use crate::trial::TrialStep;
 
 pub(super) const CHECK: Check =
     Check { name: "slow worker", about: "a worker whose shard takes 1.3 times as long as the others'", find };
@@ -91,7 +92,7 @@ mod tests {
         // The steps of the others vary as much.
         let mut noisy = slow(0.02);
         noisy.ranks.iter_mut().for_each(|rank| match &mut rank.trial {
-            crate::facts::Trial::Taken(step) => step.usual_shard_seconds = 0.016,
+            crate::trial::Trial::Taken(step) => step.usual_shard_seconds = 0.016,
             other => panic!("{other:?}"),
         });
         assert_eq!(find(&noisy), None);

@@ -4,7 +4,8 @@ use kolo_report::units::bytes;
 
 use super::memory::REMEDY;
 use super::{Check, Found, Severity};
-use crate::facts::{Facts, Trial};
+use crate::facts::Facts;
+use crate::trial::Trial;
 
 pub(super) const CHECK: Check =
     Check { name: "trial step", about: "a worker that cannot take a step of one shard", find };

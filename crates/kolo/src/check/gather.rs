@@ -18,7 +18,7 @@ use kolo_recipe::{BatchNormalization, RunFolder};
 use super::request::CheckRequest;
 use super::samples;
 use super::settings::settings;
-use super::trial::{TrialJob, fastest_of, may_be_disturbed};
+use super::trial::TrialJob;
 
 /// Most times that ranks try a step.
 const ROUNDS: usize = 3;
@@ -99,10 +99,10 @@ fn trial(
         for _ in 0..ROUNDS {
             group.barrier()?;
             if computes {
-                best = fastest_of(best, job.run());
+                best = best.best_of(job.run());
             }
             let all: Vec<Trial> = group.all_gather_value(&best)?;
-            if !may_be_disturbed(&all) {
+            if !Trial::may_be_disturbed(&all) {
                 break;
             }
         }
