@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::string::FromUtf8Error;
 
 use kolo_schedule::words::counted;
 use thiserror::Error;
@@ -158,11 +159,15 @@ pub enum DataError {
     )]
     NoParquet { path: PathBuf },
     /// A text has a byte that is not UTF-8.
-    #[error("{}: byte {byte} is not UTF-8; convert the text, for example by `iconv -f LATIN1 -t UTF-8`", path.display())]
+    #[error(
+        "{}: byte {byte} is not UTF-8, in line {line}; convert the text, for example by `iconv -f LATIN1 -t UTF-8`", path.display()
+    )]
     NotUtf8 {
         path: PathBuf,
         /// Place of the byte, from 0.
         byte: usize,
+        /// Its line, from 1.
+        line: usize,
     },
     /// A text is UTF-16.
     #[error("{}: is UTF-16; convert the text, for example by `iconv -f UTF-16 -t UTF-8`", path.display())]
@@ -252,6 +257,13 @@ impl fmt::Display for TablePlace {
 }
 
 impl DataError {
+    /// Creates the error of a text that is not UTF-8; `before` bytes of the file have been taken off.
+    pub(crate) fn not_utf8(path: &Path, before: usize, error: &FromUtf8Error) -> Self {
+        let right = error.utf8_error().valid_up_to();
+        let line = 1 + error.as_bytes()[..right].iter().filter(|byte| **byte == b'\n').count();
+        DataError::NotUtf8 { path: path.into(), byte: before + right, line }
+    }
+
     /// Creates the error of a sample that a data set of your own cannot read or decode.
     ///
     /// ```

@@ -253,7 +253,7 @@ pub fn is_out_of_files(cause: &io::Error) -> bool {
 
 fn started_or_refused(refused: &[IpAddr]) -> String {
     if refused.is_empty() {
-        return "are all workers started?".into();
+        return "are all workers started, by the same command?".into();
     }
     let hosts: Vec<String> = refused.iter().map(IpAddr::to_string).collect();
     let hosts = hosts.join(", ");

@@ -74,10 +74,7 @@ pub(crate) fn of_bytes(path: &Path, mut bytes: Vec<u8>) -> Result<Vec<String>, D
     }
     let marks = if bytes.starts_with(MARK) { MARK.len() } else { 0 };
     bytes.drain(..marks);
-    let text = String::from_utf8(bytes).map_err(|error| DataError::NotUtf8 {
-        path: path.into(),
-        byte: marks + error.utf8_error().valid_up_to(),
-    })?;
+    let text = String::from_utf8(bytes).map_err(|error| DataError::not_utf8(path, marks, &error))?;
     let ending = path.extension().and_then(|ending| ending.to_str());
     let mut documents = match ending.is_some_and(|ending| ending.eq_ignore_ascii_case(LINES)) {
         true => of_lines(path, &text)?,

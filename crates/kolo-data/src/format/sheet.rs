@@ -46,8 +46,7 @@ impl Sheet {
                 Sheet { path: path.into(), header, header_place, rows: rows.collect() }
             }
             false => {
-                let text =
-                    String::from_utf8(bytes).map_err(|error| unreadable(std::io::Error::other(error)))?;
+                let text = String::from_utf8(bytes).map_err(|error| DataError::not_utf8(path, 0, &error))?;
                 Sheet::of_text(path, &text)?
             }
         };

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
     use crate::open_with;
 
-    fn opened(text: &str, label: Option<&str>) -> Result<Arc<dyn ImageDataSet>, String> {
+    fn opened(text: impl AsRef<[u8]>, label: Option<&str>) -> Result<Arc<dyn ImageDataSet>, String> {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("own.csv");
         fs::write(&path, text).unwrap();
@@ -264,6 +264,8 @@ mod tests {
         }
         let named = refused("a,b\n1,x\ntwo,y\n", Some("b"));
         assert_eq!(named, "own.csv, line 3: `two` in column `a` is not a number");
+        let latin = opened(b"a,b\n1,x\n2,\xff\n", None).err().unwrap();
+        assert!(latin.starts_with("own.csv: byte 10 is not UTF-8, in line 3; convert the text"), "{latin}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use kolo_schedule::words::counted;
 
 use super::state::{Status, WorkerSet};
+use crate::member_name::node_rank_of;
 use crate::protocol::missing::list;
 
 impl WorkerSet {
@@ -20,7 +21,14 @@ impl WorkerSet {
         let (generation, min) = (self.generation, self.policy.min_members);
         if generation == 0 && started().next().is_some() {
             let who = list(started());
-            return Some(format!("workers have been started and have not arrived: {who}"));
+            let nodes = |status: fn(Status) -> bool| names(status).filter_map(|member| node_rank_of(&member));
+            let come: Vec<usize> = nodes(|status| matches!(status, Status::Waiting(_))).collect();
+            // Workers of a group that no death may change meet without a coordinator.
+            let hint = match nodes(|status| status == Status::Started).all(|node| !come.contains(&node)) {
+                true => "; is the command the same on all nodes, with its --shard?",
+                false => "",
+            };
+            return Some(format!("workers have been started and have not arrived: {who}{hint}"));
         }
         if participating().next().is_some() {
             let who = list(participating());

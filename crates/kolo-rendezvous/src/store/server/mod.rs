@@ -36,8 +36,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`Error::Listen`]: the operating system refuses. [`Error::Environment`]: `address` is not loopback,
-    /// but there is no token.
+    /// [`Error::Listen`]: the operating system refuses. [`Error::System`]: it refuses a thread.
+    /// [`Error::Environment`]: `address` is not loopback, but there is no token.
     pub fn start(address: SocketAddr, world: usize, access: &Access) -> Result<Server, Error> {
         access.may_listen(address.ip())?;
         let fail = |cause: io::Error| match address.ip().to_canonical().is_loopback() {
@@ -51,7 +51,9 @@ impl Server {
         let for_listener = shared.clone();
         let serve = move |accepted| serve(&for_listener, accepted);
         let listener =
-            SecureListener::start(listener, access, Protocol::Store, world, serve).map_err(fail)?;
+            SecureListener::start(listener, access, Protocol::Store, world, serve).map_err(|cause| {
+                Error::system("cannot start a thread of the store (see `ulimit -u` and `ulimit -v`)", cause)
+            })?;
         Ok(Server { shared, listener })
     }
 
