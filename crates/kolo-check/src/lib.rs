@@ -9,6 +9,7 @@
 mod facts;
 pub mod findings;
 pub mod probes;
+mod repeated_trials;
 mod report;
 mod settings;
 mod verdict;
@@ -18,6 +19,7 @@ mod example;
 
 pub use facts::{Facts, RankFacts, Trial, TrialStep};
 pub use findings::{CHECKS, Check, Finding, Severity, findings};
+pub use repeated_trials::{fastest_of, may_be_disturbed};
 pub use report::{Report, text};
 pub use settings::{
     BatchSettings, CheckpointSettings, Exchange, Normalization, RateSettings, Schedule, Settings, Work,

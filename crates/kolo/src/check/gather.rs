@@ -10,7 +10,7 @@ use kolo_check::probes::{
     Clock, Cpu, DataFacts, FolderProbe, Host, HugePages, LinkFacts, Memory, OpenFiles, Processor, Program,
     measure_links,
 };
-use kolo_check::{Facts, RankFacts, Trial};
+use kolo_check::{Facts, RankFacts, Trial, fastest_of, may_be_disturbed};
 use kolo_comm::{Group, Rank};
 use kolo_program::output::note;
 use kolo_recipe::{BatchNormalization, RunFolder};
@@ -18,7 +18,7 @@ use kolo_recipe::{BatchNormalization, RunFolder};
 use super::request::CheckRequest;
 use super::samples;
 use super::settings::settings;
-use super::trial::{TrialJob, fastest_of, may_be_disturbed};
+use super::trial::TrialJob;
 
 /// Most times that ranks try a step.
 const ROUNDS: usize = 3;
