@@ -291,7 +291,7 @@ mod tests {
         // Runs of the tensors, which readers get in pieces.
         let reader = Reader::open(&streamed).unwrap();
         let end = layout().len();
-        let runs = vec![7..RUN + 3, LONG - 2..LONG + 50, LONG + 55..LONG + 56, LONG + 599..end];
+        let runs = [7..RUN + 3, LONG - 2..LONG + 50, LONG + 55..LONG + 56, LONG + 599..end];
         for (part, (set, prefix)) in [(Set::Weights, ""), (Set::Optimizer, "m/")].into_iter().enumerate() {
             let runs = || {
                 runs.iter()

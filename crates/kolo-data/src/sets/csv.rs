@@ -208,7 +208,7 @@ mod tests {
         let last = opened("x,y\n1,b\n2,a\n", None).unwrap();
         assert_eq!(last.batch(Part::Train, &[0, 1], None).unwrap().labels, [1, 0]);
         let many: String = (0..300).map(|class| format!("1,{class}\n")).collect();
-        let many = opened(&format!("x,y\n{many}"), None).unwrap();
+        let many = opened(format!("x,y\n{many}"), None).unwrap();
         assert_eq!(many.batch(Part::Train, &[299], None).unwrap().labels, [299]);
     }
 

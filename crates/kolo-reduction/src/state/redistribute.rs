@@ -126,12 +126,12 @@ pub fn redistribute(have: &[Holdings], want: &[Holdings]) -> Result<Vec<Transfer
     Ok(transfers)
 }
 
+/// Runs of flat memory.
+type Runs = Vec<Range<usize>>;
+
 /// Returns who sends which parts of a run, of which each rank has the runs in `have`: of several holders the
 /// first one. What is in no rank's runs is returned apart.
-pub fn senders(
-    have: &[Vec<Range<usize>>],
-    wanted: &Range<usize>,
-) -> (Vec<(Rank, Vec<Range<usize>>)>, Vec<Range<usize>>) {
+pub fn senders(have: &[Runs], wanted: &Range<usize>) -> (Vec<(Rank, Runs)>, Runs) {
     let (mut missing, mut found) = (vec![wanted.clone()], Vec::new());
     for (rank, runs) in have.iter().enumerate() {
         let touches = |run: &&Range<usize>| run.start < wanted.end && wanted.start < run.end;
@@ -204,12 +204,12 @@ mod tests {
 
     #[test]
     fn each_part_of_a_run_has_one_sender() {
-        let have = [vec![0..4], vec![2..6, 8..10], vec![0..3, 9..12]];
+        let one = |start: usize, end: usize| -> Runs { std::iter::once(start..end).collect() };
+        let have = [one(0, 4), vec![2..6, 8..10], vec![0..3, 9..12]];
         let found = |wanted| {
             let (senders, missing) = senders(&have, &wanted);
             (senders.into_iter().map(|(rank, parts)| (rank.0, parts)).collect::<Vec<_>>(), missing)
         };
-        let one = |start: usize, end: usize| vec![start..end];
         assert_eq!(found(1..3), (vec![(0, one(1, 3))], vec![]));
         assert_eq!(
             found(0..13),

@@ -1,5 +1,6 @@
 //! The jobs that are explored.
 
+use std::slice::from_ref;
 use std::time::Duration;
 
 use kolo_testing::is_thorough;
@@ -203,9 +204,9 @@ fn a_job_that_is_asked_to_end_waits_for_no_worker() {
             let job = Job { nodes: &[0, 0, 1], faults: 3, has_begun, hangs: true, ..SMALL };
             let all = [close(0, cause), close(1, cause)];
             let orders = [
-                [&[dies.clone()][..], &all].concat(),
-                [&all[..1], &[dies.clone()], &all[1..]].concat(),
-                [&all[..], &[dies.clone()]].concat(),
+                [from_ref(&dies), &all].concat(),
+                [&all[..1], from_ref(&dies), &all[1..]].concat(),
+                [&all[..], from_ref(&dies)].concat(),
             ];
             for events in orders {
                 let trains = state_after(job, &events).trains_at_once(&job);
