@@ -141,15 +141,20 @@ impl OwnedBucket {
     ) -> Result<(), Error> {
         if self.slices.is_empty() {
             // The owners keep the values of all of its tensors.
-            drop(reduction.lend());
+            if let Some(buffer) = reduction.lend() {
+                reduction.take_back(buffer);
+            }
             self.gather = Gather::Nothing;
             return Ok(());
         }
         let len = self.lens.iter().sum();
         let (mut buffer, room) = match reduction.lend() {
-            // The message is shorter where owners keep some of the values.
             Some(buffer) if buffer.len() == len => (buffer, Room::Lent),
-            _ => {
+            lent => {
+                // The message is shorter where owners keep some of the values.
+                if let Some(buffer) = lent {
+                    reduction.take_back(buffer);
+                }
                 let _held = self.kept.as_ref().map(|kept| kept.memory.hold(len * size_of::<f32>()));
                 (group.alloc_unspecified(len)?, Room::Own { _held })
             }
