@@ -174,20 +174,20 @@ impl RunWriter {
     }
 
     /// Ends the run. Failed writes are tried again for a while, and all possible ones are made before the
-    /// first failure is returned, but for the summary: a run that has one is complete.
+    /// first failure is returned.
     pub(crate) fn end(self, summary: &Summary, progress: &Progress) -> Result<(), Error> {
         let _saving = kolo_elastic::saving();
         let (RunWriter { mut sinks, checkpoints, .. }, until) = (self, Instant::now() + PATIENCE);
         let flush = |opened: &mut Opened| patiently(until, || opened.flush_aligned(progress));
         let flushed = sinks.iter_mut().map(flush).collect::<Vec<_>>();
         let checkpoint = checkpoints.map_or(Ok(()), |checkpoints| checkpoints.finish(until));
-        // The summary comes last: it certifies that no step is missing, and that the last weights are saved.
+        // The summary comes last: it certifies that no step is missing.
         flushed.into_iter().collect::<Result<(), Error>>()?;
-        checkpoint?;
         let record = Record::Summary(summary);
         let end = |opened: &mut Opened| patiently(until, || opened.sink.record(&record));
         let ended = sinks.iter_mut().map(end).collect::<Vec<_>>();
-        ended.into_iter().collect()
+        ended.into_iter().collect::<Result<(), Error>>()?;
+        checkpoint
     }
 }
 

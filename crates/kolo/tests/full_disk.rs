@@ -169,7 +169,6 @@ fn a_disk_that_stays_full() -> Result<(), String> {
     let error = said.lines().rfind(|line| line.starts_with("error:")).unwrap_or_default();
     assert!(error.contains("No space left") && error.contains("; make room there"), "{said}");
     assert!(said.contains("`kolo train --resume run` continues after step"), "{said}");
-    assert!(!job.run("summary.json").exists(), "the run is not complete");
     job.disk.free();
     let resumed = kolo(job.disk.path(), &["train", "--resume", "run", "--nproc", "2"]).output().unwrap();
     assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
