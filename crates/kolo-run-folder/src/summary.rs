@@ -1,4 +1,4 @@
-//! `summary.json`: the results of a run. A run that has one is complete.
+//! `summary.json`: the results of a run. A run that has one has done all of its steps.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;

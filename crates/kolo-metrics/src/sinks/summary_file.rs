@@ -9,7 +9,7 @@ use kolo_recipe::Error;
 
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: SUMMARY,
-    about: "the whole run in one object; a run that has one is complete",
+    about: "the whole run in one object, once all of its steps are done",
     open: |run| Some(Box::new(SummaryFile(run.folder?.clone()))),
 };
 

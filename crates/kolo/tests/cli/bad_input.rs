@@ -369,7 +369,7 @@ fn an_error_beside_json_is_an_object() {
         (&["train", "--log-format", "json", "--epochs", "x"], "invalid value 'x' for '--epochs <EPOCHS>'", 2),
         (
             &["plan", "memory", "--json"],
-            "the following required arguments were not provided: --parameters",
+            "the following required arguments were not provided: <--parameters <NUMBER>|--model <NAME>>",
             2,
         ),
         (&["evaluate", "nowhere", "--json"], "nowhere", 2),

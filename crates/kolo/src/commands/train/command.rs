@@ -142,6 +142,7 @@ impl Train {
         let mut config = self.configuration()?;
         // Checked before the run folder exists, which would stand in the way of the next try.
         models::find(&config.model)?;
+        self.check_shared_memory(&config)?;
         let data = config.open_data().map_err(Failure::input)?;
         self.refuse_images(&config, &*data)?;
         let algorithm = self.algorithm.as_deref();
