@@ -29,7 +29,7 @@ impl Recipe {
     /// Warns if the average of a run of so many steps is mostly its first weights.
     pub(super) fn ema_remembers_the_start(&self, steps: u64) -> Option<String> {
         let decay = self.ema.filter(|_| !self.ema_warmup)?;
-        let left = decay.powf(steps as f64);
+        let left = libm::pow(decay, steps as f64);
         (left > MOST_OF_THE_START).then(|| {
             let shorter = match steps {
                 ..=20 => String::new(),
