@@ -35,7 +35,8 @@ pub struct TrialStep {
     pub checkpoint_bytes: u64,
     /// Seconds of a shard's forward and backward pass, data included.
     pub shard_seconds: f64,
-    /// Median of the same, of which `shard_seconds` is the fastest: their difference is the noise of the host.
+    /// Median of the same, of which `shard_seconds` is the fastest: their difference is the noise of the
+    /// host.
     pub usual_shard_seconds: f64,
     /// Seconds of the optimizer's update.
     pub update_seconds: f64,

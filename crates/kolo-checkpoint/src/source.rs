@@ -1,4 +1,4 @@
-//! Where the values of a checkpoint come from while it is written.
+//! Source of the values of a checkpoint while it is written.
 
 use std::borrow::Cow;
 use std::ops::Range;

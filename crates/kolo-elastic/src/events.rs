@@ -24,7 +24,7 @@ pub enum MemberExit {
     CannotBegin {
         /// The failure, as the end of a sentence.
         how: String,
-        /// What the member lacks.
+        /// The lack, as a sentence.
         obstacle: Obstacle,
     },
 }

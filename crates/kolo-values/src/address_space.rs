@@ -15,9 +15,9 @@ pub fn resident() -> u64 {
     kilobytes.unwrap_or(0) * 1024
 }
 
-/// Makes the GNU C library reserve addresses for one heap. Otherwise each thread that allocates by it, as every one
-/// does when it starts, reserves 64 MiB, up to eight for each core. For programs with an allocator of their own:
-/// threads that share a heap wait for one another. Does nothing with another C library.
+/// Makes the GNU C library reserve addresses for one heap. Otherwise each thread that allocates by it, as
+/// every one does when it starts, reserves 64 MiB, up to eight for each core. For programs with an allocator
+/// of their own: threads that share a heap wait for one another. Does nothing with another C library.
 pub fn use_one_arena() {
     #[cfg(target_env = "gnu")]
     {

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 /// Function of the program's allocator.
 static OF_ALLOCATOR: OnceLock<fn()> = OnceLock::new();
 
-/// Registers the function by which the program's allocator gives freed memory back to the operating system. The
-/// GNU C library's needs none. The first registration counts.
+/// Registers the function by which the program's allocator gives freed memory back to the operating system.
+/// The GNU C library's needs none. The first registration counts.
 pub fn set_give_back(function: fn()) {
     let _ = OF_ALLOCATOR.set(function);
 }

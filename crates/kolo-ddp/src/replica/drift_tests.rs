@@ -66,7 +66,7 @@ fn local_statistics_may_differ() {
     assert!(train(2, config, 1, 0).iter().all(Option::is_some));
 }
 
-/// What is changed on the culprit without the replica's knowledge: a value, or a number of the optimizer's
+/// Change on the culprit without the replica's knowledge: a value, or a number of the optimizer's
 /// state.
 #[derive(Clone, Copy)]
 enum Changed {

@@ -26,7 +26,7 @@ const END: i64 = -2;
 /// Parts of a run, and the rank that sends them.
 type Sent = (Rank, Vec<Range<usize>>);
 
-/// What each rank has of the job's arrays.
+/// Parts of the job's arrays that each rank has.
 #[derive(Default)]
 pub(crate) struct OwnedArrays {
     /// Each array's name, and each rank's runs of it.

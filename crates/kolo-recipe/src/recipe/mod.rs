@@ -66,8 +66,8 @@ pub struct Recipe {
     /// Version of Kolo that wrote the configuration.
     #[arg(skip = env!("CARGO_PKG_VERSION"))]
     pub kolo: String,
-    /// Network (see below). The models gpt2 have defaults of their own, which --print-config shows: AdamW with
-    /// a learning rate by size, --batch-size 8, --no-decay 1d, and --clip-norm 1
+    /// Network (see below). The models gpt2 have defaults of their own, which --print-config shows: AdamW
+    /// with a learning rate by size, --batch-size 8, --no-decay 1d, and --clip-norm 1
     #[arg(long, default_value = "small")]
     pub model: String,
     /// First layers of a residual network: imagenet (a 7×7 convolution with stride 2, then pooling) or

@@ -18,9 +18,9 @@ pub enum Change {
     Regrouped,
     /// The worker has left, as requested (`Replica::leave`). Its values are those after the whole step.
     Left,
-    /// All workers have left: the job is over, and one of them, say rank 0, should save its state; where state
-    /// is divided ([`Config::sharding`](crate::Config::sharding)), all together. The group can still be used
-    /// for that.
+    /// All workers have left: the job is over, and one of them, say rank 0, should save its state; where
+    /// state is divided ([`Config::sharding`](crate::Config::sharding)), all together. The group can still be
+    /// used for that.
     AllLeft,
 }
 

@@ -79,7 +79,7 @@ fn a_launcher_that_comes_late_joins_in() {
 }
 
 /// The last workers of two nodes save the work together, before the launcher of the dead one ends its node.
-/// Where state is divided, it is whole only as long as both nodes have their workers.
+/// Divided state is whole only as long as both nodes have their workers.
 #[test]
 fn too_few_workers_of_two_nodes_keep_what_they_have() {
     let divided = ["--shard", "optimizer", "--redundancy", "2"];

@@ -3,8 +3,8 @@
 //! Connections deliver their messages in order, at any speed, or break and lose messages on their way. Links
 //! between hosts are cut and repaired. Launchers stop and continue, crash with their hosts, join late, or
 //! start no more workers. Workers cannot begin, hang or die, possibly with an arrival on its way, and are
-//! started again. Answers to probes and of the arbiter are lost. Time passes. The number of faults is limited,
-//! so that they end.
+//! started again. Answers to probes and of the arbiter are lost. Time passes. The number of faults is
+//! limited, so that they end.
 
 mod actions;
 mod checks;
