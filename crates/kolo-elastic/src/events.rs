@@ -24,7 +24,7 @@ pub enum MemberExit {
     CannotBegin {
         /// The failure, as the end of a sentence.
         how: String,
-        /// The lack, as a sentence.
+        /// Input or resource that the member lacks.
         obstacle: Obstacle,
     },
 }
