@@ -66,9 +66,13 @@ fn a_write_that_would_block_goes_on_with_the_same_bytes() {
     let (mut one, mut other) = sealed();
     one.stream().set_nonblocking(true).unwrap();
     let bytes = pattern(20 << 20);
+    // The reader begins once a write would have blocked. However slow the writer is, the
+    // connection's buffers are full by then.
+    let (full, begin) = std::sync::mpsc::sync_channel(1);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(50));
+        scope.spawn(move || {
+            // Without a sender every write went through: the assertion below tells.
+            let _ = begin.recv();
             let mut seen = vec![0; bytes.len()];
             other.read_exact(&mut seen).unwrap();
             assert!(seen == bytes);
@@ -80,11 +84,13 @@ fn a_write_that_would_block_goes_on_with_the_same_bytes() {
                 Ok(count) => sent += count,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     blocked += 1;
+                    let _ = full.try_send(());
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(e) => panic!("{e}"),
             }
         }
+        drop(full);
         assert!(blocked > 0);
     });
 }
