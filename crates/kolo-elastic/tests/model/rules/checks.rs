@@ -33,15 +33,20 @@ fn explore(job: Job, orders: Orders) -> (bool, bool) {
     (wrong.is_none(), goes_on)
 }
 
+/// [`SMALL`] with this rule. The third generation takes most of the time and rarely finds what two do not.
+fn small(rule: Rule) -> Job {
+    Job { rule, generations: if is_thorough() { SMALL.generations } else { 2 }, ..SMALL }
+}
+
 #[test]
 fn one_side_trains_with_a_majority() {
-    assert_eq!(explore(SMALL, Orders::All), (true, true));
+    assert_eq!(explore(small(Rule::Majority), Orders::All), (true, true));
     assert!(explore(LARGE, drawn()).0);
 }
 
 #[test]
 fn one_side_trains_with_a_recording_arbiter() {
-    assert_eq!(explore(Job { rule: Rule::Recorded, ..SMALL }, Orders::All), (true, true));
+    assert_eq!(explore(small(Rule::Recorded), Orders::All), (true, true));
     assert!(explore(Job { rule: Rule::Recorded, ..LARGE }, drawn()).0);
 }
 
