@@ -93,6 +93,45 @@ fn a_death_in_the_middle_of_a_block_does_not_change_the_bits() {
     }
 }
 
+/// Rank 1 dies in an update, and rank 2 when both others have completed it, before the meeting in which they
+/// do so ends. The step counts, though no meeting has said so.
+#[test]
+fn a_death_right_after_a_completed_update_does_not_change_the_bits() {
+    const FAILS: u64 = 5;
+    let base = config(Vec::new(), 0.0625);
+    let adamw = || optimizer::named("adamw", &Settings::default()).unwrap();
+    let expected = alone(&base, adamw(), STEPS);
+    let config = Config { elastic: true, ..host(&base) };
+    let failed = Barrier::new(3);
+    let ends = two_generations(3, &[0, 2], 0, |first, next| {
+        let first = first?;
+        let rank = first.rank().0;
+        let mut replica = replica_with(first, &config, adamw());
+        train(&mut replica, FAILS);
+        if rank == 1 {
+            replica.stop_in_block_for_tests(0);
+        }
+        passes(&mut replica);
+        assert!(replica.step(RATE).is_err(), "rank {rank}");
+        replica.group().abandon("it failed");
+        failed.wait();
+        let second = Arc::new(next?);
+        if rank == 2 {
+            replica.fail_when_ready_for_tests();
+        }
+        assert!(replica.regroup(second.clone()).is_err(), "rank {rank}");
+        second.abandon("it died");
+        if rank == 2 {
+            return None;
+        }
+        replica.regroup(Arc::new(Group::alone())).unwrap();
+        assert_eq!(replica.steps(), FAILS + 1);
+        train(&mut replica, STEPS);
+        Some(bits(&mut replica))
+    });
+    assert_eq!(ends, [expected]);
+}
+
 /// A tensor that somebody keeps, such as a copy of the model, shows the same values forever.
 #[test]
 fn values_that_somebody_keeps_stay_as_they_are() {

@@ -207,11 +207,19 @@ impl Core {
                 self.weights.step_blocks(&rest, update, true)?;
             }
             group.barrier()?;
+            if std::mem::take(&mut self.handover.fails_when_ready) {
+                return Err(Error::Lost);
+            }
         }
         self.weights.switch(update);
         if let Some(ending) = self.handover.ready.take() {
             match decision.roles[rank] {
-                Role::Completes => self.settle(ending.done),
+                Role::Completes => {
+                    self.settle(ending.done);
+                    // The step counts from here on. If this meeting fails, the report at the next one agrees with
+                    // the values, which are those after the update.
+                    self.progress.steps += 1;
+                }
                 Role::Keeps | Role::Repeats | Role::Receives => self.discard(ending)?,
             }
         }

@@ -20,8 +20,8 @@ fn aim_at(aims: &Path, pid: u32, aim: Aim) {
 }
 
 /// Runs a job of so many workers, one of which dies at each of these moments. At the last one another worker,
-/// if there is a third, dies when it completes that update. Returns the result.
-fn killed(nproc: usize, moments: &[Moment]) -> String {
+/// if there is a third, dies at the moment `second` of completing that update. Returns the result.
+fn killed(nproc: usize, moments: &[Moment], second: Moment) -> String {
     let folder = tempfile::tempdir().unwrap();
     let aims = folder.path().join("aims");
     std::fs::create_dir(&aims).unwrap();
@@ -38,7 +38,7 @@ fn killed(nproc: usize, moments: &[Moment]) -> String {
         let mut victims = vec![living[number % 2 * (nproc - 1)]];
         if nproc > 2 && number + 1 == moments.len() {
             victims.push(living[1]);
-            aim_at(&aims, living[1], Aim { moment: Moment::InBlock, blocks: 0, completes: true });
+            aim_at(&aims, living[1], Aim { moment: second, blocks: 0, completes: true });
         }
         aim_at(&aims, victims[0], Aim { moment: *moment, blocks: number % 2, completes: false });
         for pid in victims {
@@ -58,16 +58,20 @@ fn killed(nproc: usize, moments: &[Moment]) -> String {
 fn a_worker_killed_in_an_update_does_not_change_the_weights() {
     use Moment::{AfterBlock, AfterBlocks, AfterJournal, BeforeJournal, BeforeSwitch, InBlock};
     let cases = [
-        (2, [AfterJournal, InBlock, BeforeSwitch]),
-        (3, [AfterBlock, AfterBlocks, BeforeJournal]),
-        (3, [InBlock, BeforeSwitch, AfterJournal]),
-        (2, [BeforeJournal, AfterBlocks, AfterBlock]),
+        (2, [AfterJournal, InBlock, BeforeSwitch], InBlock),
+        (3, [AfterBlock, AfterBlocks, BeforeJournal], BeforeSwitch),
+        (3, [InBlock, BeforeSwitch, AfterJournal], InBlock),
+        (2, [BeforeJournal, AfterBlocks, AfterBlock], InBlock),
+        (3, [BeforeJournal, AfterJournal, InBlock], AfterBlocks),
+        (3, [AfterBlock, BeforeJournal, AfterBlock], AfterJournal),
     ];
-    let cases = &cases[..if is_thorough() { 4 } else { 2 }];
+    let cases = &cases[..if is_thorough() { cases.len() } else { 2 }];
     // The jobs sleep most of the time.
     let ends: Vec<String> = std::thread::scope(|scope| {
-        let jobs: Vec<_> =
-            cases.iter().map(|(nproc, moments)| scope.spawn(|| killed(*nproc, moments))).collect();
+        let jobs: Vec<_> = cases
+            .iter()
+            .map(|(nproc, moments, second)| scope.spawn(|| killed(*nproc, moments, *second)))
+            .collect();
         jobs.into_iter().map(|job| job.join().unwrap()).collect()
     });
     let folder = tempfile::tempdir().unwrap();

@@ -41,7 +41,8 @@ impl Core {
         Ok(())
     }
 
-    /// Makes the next step fail on this rank when all ranks have their sums.
+    /// Makes the next step fail on this rank when all ranks have their sums, or the completion of a step in
+    /// the memory of a host when all have completed it.
     pub fn fail_when_ready_for_tests(&mut self) {
         self.handover.fails_when_ready = true;
     }

@@ -39,6 +39,7 @@ pub(crate) struct Handover {
     pub(crate) kept: Option<(u64, StateCopy)>,
     /// Fingerprint of the job's initial values, before they were divided.
     pub(crate) initial: Option<u64>,
-    /// True if the next step is to fail on this rank when all ranks have their sums, in tests.
+    /// True if the next step is to fail on this rank when all ranks have their sums, or the completion of a
+    /// step when all have completed it; in tests.
     pub(crate) fails_when_ready: bool,
 }
