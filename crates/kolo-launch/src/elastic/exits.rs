@@ -61,7 +61,7 @@ impl Elastic {
             }
             let how = match kind {
                 Some(FailureKind::WrongInput) => format!("{status}, {WRONG_INPUT}"),
-                _ => status.to_string(),
+                _ => worker.how(status),
             };
             let exit = match status.failed() {
                 true => match self.obstacle(worker, kind).filter(|_| !done) {

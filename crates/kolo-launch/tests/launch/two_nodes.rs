@@ -2,8 +2,8 @@
 
 use std::net::TcpListener;
 
-use kolo_comm::{JobMembership, env};
-use kolo_elastic::Member;
+use kolo_comm::{Group, JobMembership, Options, env};
+use kolo_elastic::{Member, report_fixed};
 use kolo_launch::FailureKind::{self, NoRoom, WrongInput};
 use rustix::process::Signal;
 
@@ -16,6 +16,7 @@ const OBSTACLE: &str = "/state: there is no room for 12 bytes";
 /// Runs a worker of the tests below, which meets the others until one of them ends. The first worker of node
 /// 1 cannot begin: with `absent`, it finds so before it arrives; with `early`, when the first group has
 /// formed; with `late`, when all hold state. With `few`, workers that are too few print their number and end.
+/// With `fixed0` or `fixed1`, the workers of that node form a group that needs all workers.
 pub fn work_if_asked() {
     let Ok(task) = std::env::var(TASK) else { return };
     let folder = std::env::var("DIR").unwrap();
@@ -23,6 +24,10 @@ pub fn work_if_asked() {
     let lacks = |when: &str| task == when && number(env::GROUP_RANK) == "1" && number(env::LOCAL_RANK) == "0";
     if lacks("absent") {
         fail(WrongInput, 2);
+    }
+    if task == format!("fixed{}", number(env::GROUP_RANK)) {
+        report_fixed(&Options::from_env().unwrap(), "`--shard optimizer`");
+        panic!("{:?}", Group::from_env().err());
     }
     let mut member = Member::from_env().unwrap().unwrap();
     member.job_id().unwrap();
@@ -93,6 +98,21 @@ fn what_one_node_lacks_ends_a_job_before_it_begins_on_both() {
         for node in &nodes {
             assert_eq!(node.err.matches(OBSTACLE).count(), 1, "{task}: {}", node.err);
             assert!(!node.err.contains("generation 2"), "{task}: {}", node.err);
+        }
+        assert_nothing_left(&nodes);
+    }
+}
+
+/// Neither the members nor the fixed group would ever have all workers.
+#[test]
+fn nodes_whose_settings_form_different_groups_are_refused_at_once_on_both() {
+    for (task, fixed, other) in [("fixed0", "node 0", "node 1"), ("fixed1", "node 1", "node 0")] {
+        let nodes = start(task, 1).map(Running::end);
+        for node in &nodes {
+            let begin =
+                format!("the job does not begin, because of {fixed}: its `--shard optimizer` needs all");
+            assert!(node.error().starts_with(&begin) && node.error().contains(other), "{task}: {}", node.err);
+            assert_eq!(node.code, 2, "{task}: {}", node.err);
         }
         assert_nothing_left(&nodes);
     }

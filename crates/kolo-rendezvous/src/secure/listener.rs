@@ -69,6 +69,8 @@ struct Shared {
     warned: [AtomicBool; RejectReason::ALL.len()],
     /// Hosts that were rejected because of their token, the first [`REMEMBERED`] of them.
     token_refusals: Mutex<BTreeSet<IpAddr>>,
+    /// Time and cause since which no thread could be started for a connection.
+    without_threads: Mutex<Option<(Instant, String)>>,
 }
 
 /// Connections within their handshake, in order of arrival.
@@ -105,6 +107,7 @@ impl SecureListener {
             threads: AtomicUsize::new(0),
             warned: Default::default(),
             token_refusals: Mutex::default(),
+            without_threads: Mutex::default(),
         });
         let for_thread = shared.clone();
         let accepting =
@@ -125,6 +128,13 @@ impl SecureListener {
     /// has none or vice versa.
     pub fn token_refusals(&self) -> Vec<IpAddr> {
         self.shared.token_refusals.lock().iter().copied().collect()
+    }
+
+    /// Returns the time for which every connection has been closed because no thread could be started for
+    /// it, and the cause; `None` if the last one was served.
+    pub fn without_threads(&self) -> Option<(Duration, String)> {
+        let since = self.shared.without_threads.lock().clone();
+        since.map(|(since, cause)| (since.elapsed(), cause))
     }
 }
 
@@ -208,12 +218,24 @@ impl Shared {
         let shared = self.clone();
         let thread = std::thread::Builder::new().name("kolo-accepted".into());
         let thread = thread.spawn(move || shared.handle(stream, from, number));
-        let started = thread.inspect_err(|cause| {
-            log::warn!("cannot start a thread for a connection from {from}: {cause}");
-            self.threads.fetch_sub(1, Ordering::SeqCst);
-            self.pending.lock().streams.remove(&number);
-        });
-        Ok(started.ok())
+        let mut without = self.without_threads.lock();
+        match thread {
+            Ok(thread) => {
+                *without = None;
+                Ok(Some(thread))
+            }
+            Err(cause) => {
+                if without.is_none() {
+                    log::warn!(
+                        "cannot start a thread for a connection from {from}: {cause}; Kolo tries again"
+                    );
+                    *without = Some((Instant::now(), cause.to_string()));
+                }
+                self.threads.fetch_sub(1, Ordering::SeqCst);
+                self.pending.lock().streams.remove(&number);
+                Ok(None)
+            }
+        }
     }
 
     /// Tells a peer that there are too many handshakes, and ends its own.
@@ -308,5 +330,44 @@ mod tests {
         assert_eq!(answer, [0, 0, RejectReason::Crowded as u8]);
         silent[1].set_nonblocking(true).unwrap();
         assert_eq!(silent[1].read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    const ALONE: &str = "secure::listener::tests::in_a_process_of_its_own";
+
+    #[test]
+    fn a_listener_without_threads_says_so_until_it_has_some() {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = command.args(["--exact", "--ignored", ALONE]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{}: {text}", output.status);
+    }
+
+    #[test]
+    #[ignore = "a_listener_without_threads_says_so_until_it_has_some starts it: it limits its process"]
+    fn in_a_process_of_its_own() {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let access = Access::default();
+        let listener = SecureListener::start(listener, &access, Protocol::Store, 0, |_| {}).unwrap();
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+        let kilobytes: u64 = size.trim().trim_end_matches(" kB").parse().unwrap();
+        let before = getrlimit(Resource::As);
+        // No room for a stack of 2 MiB.
+        let limit = Rlimit { current: Some((kilobytes + 512) * 1024), ..before };
+        setrlimit(Resource::As, limit).unwrap();
+        let wait_until = |is: &dyn Fn() -> bool| {
+            let until = Instant::now() + Duration::from_secs(60);
+            while !is() && Instant::now() < until {
+                drop(TcpStream::connect(address));
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            assert!(is());
+        };
+        assert_eq!(listener.without_threads(), None);
+        wait_until(&|| listener.without_threads().is_some_and(|(since, _)| !since.is_zero()));
+        setrlimit(Resource::As, before).unwrap();
+        wait_until(&|| listener.without_threads().is_none());
     }
 }
