@@ -251,7 +251,8 @@ fn who_was_to_replace_another_is_not_missed_when_the_work_is_done() {
     }
     running.note("ended");
     let ended = running.ends_with(0);
-    assert!(ended.err.contains("exited with code 3 when the work was done"), "{}", ended.err);
+    // On a busy machine the launcher may notice its end before those of the others.
+    assert!(ended.err.contains("worker node0/2.1 exited with code 3"), "{}", ended.err);
     ended.left_nothing(&[&pids[..], &[late]].concat());
 }
 
