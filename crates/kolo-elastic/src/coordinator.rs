@@ -173,6 +173,12 @@ impl Coordinator {
         self.shared.store.notify();
     }
 
+    /// Records that a signal has stopped a member's process, or that it has continued. The last members that
+    /// have the state of the job are waited for as long as they are stopped.
+    pub fn member_stopped(&self, member: &str, stopped: bool) {
+        self.shared.driver.lock().handle_member_event(member, MemberEvent::Stopped(stopped));
+    }
+
     /// Records that a member's process has ended. The rest of its generation learns of a failure at once.
     pub fn member_exited(&self, member: &str, exit: &MemberExit) {
         self.shared.driver.lock().handle_member_event(member, MemberEvent::Exited(exit.clone()));

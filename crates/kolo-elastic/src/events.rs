@@ -1,6 +1,6 @@
 //! Events of members, and the events that a coordinator reports to its launcher.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -60,6 +60,11 @@ pub(crate) enum MemberEvent {
     Arrived(Arrival),
     /// The member's process has used this much CPU time since it began.
     CpuTime(Duration),
+    /// The member's process does not arrive, because this setting makes it part of a group that needs all
+    /// of its workers.
+    Fixed(String),
+    /// A signal has stopped the member's process, or it has continued.
+    Stopped(bool),
     /// The member's process has ended.
     Exited(MemberExit),
 }
@@ -76,10 +81,19 @@ pub enum CoordinatorEvent {
         /// Reason for the end of the last generation, or for the beginning of the first.
         reason: String,
     },
+    /// This launcher has joined a job of several nodes that another one leads.
+    Joined {
+        /// This launcher's node.
+        node_rank: usize,
+        /// The node whose launcher leads, and its address.
+        leader: Option<(usize, SocketAddr)>,
+    },
     /// A member of this node has not come back from the last generation: it hangs, and must be killed.
     MemberHung {
         /// The member's name.
         member: String,
+        /// Reason to kill it, as the end of a sentence that begins with its name.
+        reason: String,
     },
     /// Too few members have waited too long. Each has got an error; no generation follows unless more arrive.
     TooFewMembers {
@@ -110,6 +124,12 @@ pub enum CoordinatorEvent {
     Warning {
         /// The problem, as a sentence.
         text: String,
+    },
+    /// For too long, no thread could be started for the members of this node, before the job has begun. The
+    /// text is the operating system's reason.
+    WithoutThreads {
+        /// The reason.
+        cause: String,
     },
     /// A launcher with another token wanted to join.
     LauncherRefused {

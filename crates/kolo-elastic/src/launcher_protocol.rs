@@ -93,8 +93,8 @@ pub(crate) enum ToFollower {
     Reply { member: String, arrival: u64, reply: Reply },
     /// The members of a generation should arrive again after a step.
     RequestRegroup { generation: u64 },
-    /// A member hangs, and the follower must end it.
-    Evict { member: String },
+    /// A member hangs, and the follower must end it for this reason.
+    Evict { member: String, reason: String },
     /// Too few members have waited too long.
     TooFewMembers { present: usize },
     /// Number of members on nodes other than the follower's.

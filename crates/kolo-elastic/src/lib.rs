@@ -26,6 +26,7 @@
 //! | `coordinator` | the store for a node's members, and the thread, that a launcher runs |
 //! | `driver` | clocks, connections, threads: passes events to the protocol and carries out its effects |
 //! | `member`, `regroup_listener` | a worker, and its background connection while it works |
+//! | `fixed_worker` | the report of a worker that is no member |
 //! | `coordinator_connection` | the connection to the coordinator that both of these use |
 //! | `protocol` | all decisions, as a state and a function of events |
 //! | `model` | a model checker runs the protocol through orders of events (tests only) |
@@ -43,6 +44,7 @@ mod coordinator;
 mod coordinator_connection;
 mod driver;
 mod events;
+mod fixed_worker;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -69,6 +71,7 @@ mod working;
 pub use arbiter::{ARBITERS, Arbiter, ArbiterKind, Needs};
 pub use coordinator::Coordinator;
 pub use events::{CoordinatorEvent, EndCause, MemberExit, Obstacle, WRONG_INPUT};
+pub use fixed_worker::report_fixed;
 pub use member::Member;
 pub use member_name::{COORDINATOR, MEMBER, member_name, node_rank_of};
 pub use member_ranks::MemberRanks;

@@ -21,6 +21,8 @@ use crate::worker_protocol::{self, Assignment, Reply};
 
 /// Number of generations in a row that may fail to form before a member gives up.
 const FORMING_TRIES: usize = 100;
+/// Number of them that may fail because this process lacks something, such as memory.
+const OWN_FAILURES: usize = 3;
 /// Time for which one request to the coordinator waits for its answer.
 const REPLY_WAIT: Duration = Duration::from_secs(1);
 
@@ -157,14 +159,15 @@ impl JobMembership for Member {
     /// ([`Error::Orphaned`]), if too few members have come for too long and this one does not hold the state
     /// ([`Error::TooFew`]), or if another part of the job goes on ([`Error::Superseded`]).
     fn next_group(&mut self, reason: Option<&str>) -> Result<Group, Error> {
-        let mut reason = reason.map(String::from);
-        for _ in 0..FORMING_TRIES {
+        let (mut reason, mut tries) = (reason.map(String::from), Tries::default());
+        loop {
             let reply = self.arrive(reason.take())?;
             let (assignment, too_few) = match self.membership.replied(reply) {
                 Outcome::Enter(assignment) => (assignment, None),
                 Outcome::EnterLast(assignment, too_few) => (assignment, Some(too_few)),
                 Outcome::ArriveAgain(why) => {
                     reason = Some(why);
+                    tries.count()?;
                     continue;
                 }
                 Outcome::End(error) => return Err(error),
@@ -186,14 +189,12 @@ impl JobMembership for Member {
                     self.generation = Some(Generation { number: generation, reason: ended, formed });
                     return Ok(group);
                 }
-                Err(error) if error.is_final() => return Err(error),
                 Err(error) => {
                     log::info!("generation {generation} does not come about: {error}");
-                    reason = Some(error.to_string());
+                    reason = Some(tries.failed(error)?);
                 }
             }
         }
-        Err(Error::GenerationsFailed { tries: FORMING_TRIES })
     }
 
     fn too_few(&self) -> Option<Error> {
@@ -217,5 +218,55 @@ impl JobMembership for Member {
 
     fn generation(&self) -> Option<Generation> {
         self.generation.clone()
+    }
+}
+
+/// The generations in a row that have failed to form.
+#[derive(Default)]
+struct Tries {
+    all: usize,
+    own: usize,
+    last: Option<String>,
+}
+
+impl Tries {
+    /// Records the failure of a generation. Returns its reason, or the error with which the member gives up.
+    fn failed(&mut self, error: Error) -> Result<String, Error> {
+        self.own += usize::from(error.is_of_this_process());
+        if error.is_final() || self.own >= OWN_FAILURES {
+            return Err(error);
+        }
+        self.last = Some(error.to_string());
+        self.count()?;
+        Ok(error.to_string())
+    }
+
+    fn count(&mut self) -> Result<(), Error> {
+        self.all += 1;
+        match self.all < FORMING_TRIES {
+            true => Ok(()),
+            false => Err(Error::GenerationsFailed { tries: self.all, last: self.last.clone() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_lacks_something_gives_up_soon_and_others_with_the_last_reason() {
+        let lacks = || Error::system("cannot map memory", "out of memory");
+        let mut tries = Tries::default();
+        for _ in 1..OWN_FAILURES {
+            assert_eq!(tries.failed(lacks()).unwrap(), "cannot map memory: out of memory");
+        }
+        assert_eq!(tries.failed(lacks()).unwrap_err().to_string(), "cannot map memory: out of memory");
+        let mut tries = Tries::default();
+        let died = || Error::Died { rank: Rank(1) };
+        (1..FORMING_TRIES).for_each(|_| assert_eq!(tries.failed(died()).unwrap(), "rank 1 died"));
+        let error = tries.failed(died()).unwrap_err().to_string();
+        assert!(error.contains("100 generations") && error.ends_with("rank 1 died"), "{error}");
+        assert!(Tries::default().failed(Error::CommThreadPanicked).is_err(), "it is final");
     }
 }

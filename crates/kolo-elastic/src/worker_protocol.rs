@@ -3,6 +3,7 @@
 //! | key | set by | value |
 //! |---|---|---|
 //! | `arrival/<member>` | the member, when it wants to belong to the next generation | [`Arrival`] |
+//! | `fixed/<member>` | a worker that will not arrive, but forms a fixed group | the setting that makes it so |
 //! | `cpu/<member>` | the member, every second | CPU time of its process, in milliseconds |
 //! | `reply/<member>/<number of its arrival>` | the coordinator | [`Reply`] |
 //! | `job` | the coordinator, when it has found its job | unique id of the job |
@@ -19,6 +20,7 @@ pub(crate) const JOB_ID: &str = "job";
 /// Key of the reason why there is no job.
 pub(crate) const NO_JOB: &str = "no-job";
 pub(crate) const ARRIVAL: &str = "arrival/";
+pub(crate) const FIXED: &str = "fixed/";
 pub(crate) const CPU_TIME: &str = "cpu/";
 
 /// A member's request for an assignment in the next generation.
@@ -26,7 +28,8 @@ pub(crate) const CPU_TIME: &str = "cpu/";
 pub(crate) struct Arrival {
     /// Number of this arrival among the member's, from 1.
     pub(crate) number: u64,
-    /// Reason why the member has left its last generation; `None` if it was in none.
+    /// Reason why the member has left its last generation; `None` if it was in none, or the leader has asked
+    /// it to.
     pub(crate) reason: Option<String>,
     /// Time that the other members of that generation may take to arrive, if this member knows their pace.
     #[serde(default)]
@@ -74,6 +77,10 @@ pub(crate) struct Assignment {
 
 pub(crate) fn arrival_key(member: &str) -> String {
     format!("{ARRIVAL}{member}")
+}
+
+pub(crate) fn fixed_key(member: &str) -> String {
+    format!("{FIXED}{member}")
 }
 
 pub(crate) fn cpu_time_key(member: &str) -> String {

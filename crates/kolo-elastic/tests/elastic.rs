@@ -200,7 +200,7 @@ fn the_pace_of_the_others_reveals_a_hang() {
         }
         let next = || events.recv_timeout(HANG).unwrap();
         let evicted = std::iter::repeat_with(next).find_map(|event| match event {
-            CoordinatorEvent::MemberHung { member } => Some(member),
+            CoordinatorEvent::MemberHung { member, .. } => Some(member),
             _ => None,
         });
         assert_eq!(evicted.as_deref(), Some("here/0"));

@@ -5,7 +5,7 @@
 
 mod exits;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,8 @@ use crate::workers::Workers;
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit of the first generation's wait for workers that have been started.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
+const WITHOUT_THREADS: &str = "this launcher cannot start threads for its workers; raise `ulimit -v` or `ulimit -u`, or \
+                               start fewer workers";
 /// Pause between two checks for enough nodes.
 const NODES_POLL: Duration = Duration::from_millis(20);
 
@@ -40,6 +42,8 @@ pub(crate) struct Elastic {
     due_restarts: Vec<(Instant, usize)>,
     /// True once the job ends: no worker is started any more.
     closed: bool,
+    /// True if this launcher has joined a job that another node's launcher leads.
+    has_joined: bool,
     /// True if the job does not begin, because a worker cannot.
     does_not_begin: bool,
 }
@@ -71,19 +75,30 @@ impl Elastic {
             restarts_left: job.restarts,
             due_restarts: Vec::new(),
             closed: false,
+            has_joined: false,
             does_not_begin: false,
         })
     }
 
+    /// Reports that the work of a node is done, which shows nothing else of it: other nodes print the results.
+    pub fn report_done(&self, job: &Job) {
+        if self.has_joined {
+            let workers = counted(job.nproc, "worker");
+            self.messages
+                .print(&format!("node {} with {workers} has done its part of the job", job.node_rank));
+        }
+    }
+
     /// Waits until a job with a variable number of nodes begins, or the coordinator gives up. Returns the
     /// job with this node's rank and the number of nodes.
-    pub fn wait_for_node_rank(&self, job: &Job, signals: &mut Signals) -> Result<Job, LaunchError> {
+    pub fn wait_for_node_rank(&mut self, job: &Job, signals: &mut Signals) -> Result<Job, LaunchError> {
         loop {
             if let Some((node_rank, nnodes)) = self.coordinator.node_rank_and_count() {
                 return Ok(Job { node_rank, nnodes, ..job.clone() });
             }
-            for event in self.events.try_iter() {
+            for event in self.events.try_iter().collect::<Vec<_>>() {
                 match event {
+                    CoordinatorEvent::Joined { node_rank, leader } => self.report_joined(node_rank, leader),
                     CoordinatorEvent::Detached { reason, .. } => {
                         return Err(LaunchError::Launchers { why: reason });
                     }
@@ -142,9 +157,18 @@ impl Elastic {
         // A worker that waits for its assignment shows that the program is elastic.
         if self.has_formed() || self.coordinator.has_waiting_members() {
             let stopped = workers.evict_stopped(STOP_TIMEOUT);
+            for (member, is_stopped) in &stopped.changes {
+                self.coordinator.member_stopped(member, *is_stopped);
+            }
             if stopped.is_suspended {
-                let words = "all workers with the state of the job stand still, stopped by a signal";
-                self.messages.print(&format!("{words}; the job waits until they continue (SIGCONT)"));
+                let (here, others) = match self.coordinator.remote_members() {
+                    0 => ("", ""),
+                    _ => (" here", ", or until other nodes go on without them"),
+                };
+                self.messages.print(&format!(
+                    "all workers{here} with the state of the job stand still, stopped by a signal; the job waits \
+                     until they continue (SIGCONT){others}"
+                ));
             }
             for member in stopped.killed {
                 let name = workers.name(&member);
@@ -163,16 +187,18 @@ impl Elastic {
         Ok(self.take_due_restarts())
     }
 
-    fn handle(&mut self, event: CoordinatorEvent, workers: &Workers) -> Result<(), LaunchError> {
+    fn handle(&mut self, event: CoordinatorEvent, workers: &mut Workers) -> Result<(), LaunchError> {
         match event {
             CoordinatorEvent::GenerationFormed { generation, members, reason } if generation > 1 => {
                 let members = counted(members.len(), "worker");
-                self.messages.print(&format!("generation {generation} of {members}: {reason}"));
+                let ends = if self.closed { "the job ends with " } else { "" };
+                self.messages.print(&format!("{ends}generation {generation} of {members}: {reason}"));
             }
             CoordinatorEvent::GenerationFormed { .. } => {}
-            CoordinatorEvent::MemberHung { member } => {
-                self.messages.print(&format!("{} hangs; Kolo ends it", workers.name(&member)));
-                workers.evict(&member);
+            CoordinatorEvent::Joined { node_rank, leader } => self.report_joined(node_rank, leader),
+            CoordinatorEvent::MemberHung { member, reason } => {
+                self.messages.print(&format!("{} hangs; Kolo ends it: it {reason}", workers.name(&member)));
+                workers.evict(&member, &reason);
             }
             CoordinatorEvent::TooFewMembers { present } => {
                 let (left, are) = (counted(present, "worker"), if present == 1 { "is" } else { "are" });
@@ -197,9 +223,18 @@ impl Elastic {
             }
             CoordinatorEvent::Detached { .. } => {}
             CoordinatorEvent::LauncherRefused { host } => self.report_refused(host),
+            CoordinatorEvent::WithoutThreads { cause } => {
+                return Err(LaunchError::system(WITHOUT_THREADS, std::io::Error::other(cause)));
+            }
             CoordinatorEvent::Warning { text } => self.messages.print(&text),
         }
         Ok(())
+    }
+
+    fn report_joined(&mut self, node_rank: usize, leader: Option<(usize, SocketAddr)>) {
+        self.has_joined = true;
+        let of = leader.map(|(rank, address)| format!(" of node {rank} at {address}")).unwrap_or_default();
+        self.messages.print(&format!("node {node_rank} has joined the job{of}"));
     }
 
     fn report_refused(&self, host: IpAddr) {

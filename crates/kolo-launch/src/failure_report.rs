@@ -181,10 +181,12 @@ struct Circumstances<'a>(&'a WorkerExit);
 
 impl fmt::Display for Circumstances<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let WorkerExit { after, status, error, .. } = self.0;
+        let WorkerExit { after, status, evicted, error, .. } = self.0;
         write!(f, "{:.1} s after the start", after.as_secs_f64())?;
-        if *status == ExitStatus::Signal(SIGKILL) {
-            write!(f, " (by hand, or by the kernel because memory ran out: see `dmesg`)")?;
+        match evicted {
+            _ if *status != ExitStatus::Signal(SIGKILL) => {}
+            Some(reason) => write!(f, " (by Kolo, because it {reason})")?,
+            None => write!(f, " (by hand, or by the kernel because memory ran out: see `dmesg`)")?,
         }
         let Some(error) = error else { return Ok(()) };
         let label = if error.reported { "" } else { "; its last words" };
@@ -218,6 +220,7 @@ mod tests {
             pid: 100 + rank as i32,
             after: Duration::from_millis(millis),
             status,
+            evicted: None,
             error,
         }
     }

@@ -32,6 +32,7 @@
 //! | `error_file`, `worker_exit` | a worker's exit, and its error |
 //! | `bind` | the cores of each worker |
 //! | `open_files` | the limit of open files, raised if the job needs it |
+//! | `threads` | the threads that the job needs, tried before it starts |
 //! | `last_lines`, `named_rank` | last output of a worker without a report, and the rank that it blames |
 //! | `diagnose`, `failure_report` | the worker that failed first, and the report about it |
 
@@ -62,6 +63,7 @@ mod signals;
 mod stopped_time;
 mod streams;
 mod supervise;
+mod threads;
 mod token;
 mod unblocked_stderr;
 mod worker_exit;

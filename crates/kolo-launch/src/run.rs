@@ -15,6 +15,7 @@ use crate::output::OutputForwarder;
 use crate::port;
 use crate::signals::Signals;
 use crate::supervise::{Recovered, supervise};
+use crate::threads;
 use crate::token::{self, TokenSource};
 use crate::unblocked_stderr::UnblockedStderr;
 use crate::worker_exit::{ExitStatus, TERMINATED, WorkerExit};
@@ -40,6 +41,7 @@ use crate::workers::{Exits, Workers};
 pub fn run(job: &Job) -> Result<(), LaunchError> {
     job.check()?;
     open_files::raise(job)?;
+    threads::check(job)?;
     let token = token::choose(job, |name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))?;
     let mut group_restarts = 0;
     loop {
@@ -122,6 +124,7 @@ fn run_once(
     drop(signals);
     if interrupted.is_none() && !exits.iter().any(|exit| exit.status.failed()) {
         streams.finish();
+        elastic.report_done(job);
         return Ok(());
     }
     let last_lines = streams.abandon();
@@ -186,6 +189,7 @@ mod tests {
             pid: 1,
             after: Duration::ZERO,
             status,
+            evicted: None,
             error: Some(WorkerError {
                 message: format!("ended, says rank {rank}"),
                 culprit: None,
@@ -217,6 +221,7 @@ mod tests {
                 pid: 1,
                 after: Duration::ZERO,
                 status: *status,
+                evicted: None,
                 error: None,
             };
             let exits: Vec<WorkerExit> = ends.iter().enumerate().map(exit).collect();

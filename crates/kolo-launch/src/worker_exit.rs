@@ -26,6 +26,9 @@ pub struct WorkerExit {
     pub after: Duration,
     /// Status of the exit.
     pub status: ExitStatus,
+    /// Reason for which Kolo killed it while the others continued, as the end of a sentence that begins with
+    /// its name; `None` if Kolo did not.
+    pub evicted: Option<String>,
     /// Error that it reported or printed before.
     pub error: Option<WorkerError>,
 }

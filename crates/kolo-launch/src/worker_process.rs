@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use kolo_comm::Rank;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use signal_hook::consts::signal::SIGKILL;
 
 use crate::error_file::{self, FailureKind, WorkerError};
 use crate::stopped_time::StoppedTime;
@@ -35,8 +36,13 @@ pub(crate) struct WorkerProcess {
     /// True if it did not leave its group in good order when the launcher asked it to end: the signal or an
     /// error ended it.
     pub broke_off: bool,
+    /// Reason for which Kolo has killed it while the others continue, as the end of a sentence that begins
+    /// with its name.
+    pub evicted: Option<String>,
     /// True if the worker was stopped when the launcher asked it to end.
     pub stopped: bool,
+    /// True if the coordinator knows that a signal has stopped it.
+    pub reported_stopped: bool,
     pub stopped_time: StoppedTime,
 }
 
@@ -44,6 +50,20 @@ impl WorkerProcess {
     /// Returns the exit status, if known.
     pub fn status(&self) -> Option<ExitStatus> {
         self.exit.map(|(_, status)| status)
+    }
+
+    /// Kills the worker while the others continue, for this reason.
+    pub fn evict(&mut self, reason: String) {
+        signal_group(self.pid, Signal::KILL);
+        self.evicted.get_or_insert(reason);
+    }
+
+    /// Describes its end, as the end of a sentence that begins with its name.
+    pub fn how(&self, status: ExitStatus) -> String {
+        match self.evicted.as_ref().filter(|_| status == ExitStatus::Signal(SIGKILL)) {
+            Some(reason) => format!("{reason}, and was killed by Kolo"),
+            None => status.to_string(),
+        }
     }
 
     /// Returns the message of its error file, formatted for the rest of a line.

@@ -47,6 +47,8 @@ pub(crate) struct Exits {
 pub(crate) struct Stopped {
     /// Names of those that were killed.
     pub killed: Vec<String>,
+    /// Names of those that have been stopped since the last call, or have continued, which is `false`.
+    pub changes: Vec<(String, bool)>,
     /// True once when all that have the job's state are stopped, so that none of them was killed.
     pub is_suspended: bool,
 }
@@ -157,16 +159,18 @@ impl Workers {
             reported: false,
             survived: false,
             broke_off: false,
+            evicted: None,
             stopped: false,
+            reported_stopped: false,
             stopped_time: StoppedTime::default(),
         });
         Ok(self.list.last_mut().expect("just pushed"))
     }
 
-    /// Kills a member that hangs.
-    pub fn evict(&self, member: &str) {
-        let hangs = |worker: &&WorkerProcess| worker.member == member && worker.exit.is_none();
-        self.list.iter().filter(hangs).for_each(|worker| signal_group(worker.pid, Signal::KILL));
+    /// Kills a member that hangs. The reason completes a sentence that begins with its name.
+    pub fn evict(&mut self, member: &str, reason: &str) {
+        let hangs = |worker: &&mut WorkerProcess| worker.member == member && worker.exit.is_none();
+        self.list.iter_mut().filter(hangs).for_each(|worker| worker.evict(reason.into()));
     }
 
     /// Returns `rank 1 (node0/1.0)` with the last rank of the member, or `worker node0/1.0`.
@@ -183,7 +187,7 @@ impl Workers {
     /// has stopped the job and will continue it, and without them the state would be lost. Newcomers and
     /// servers, which have none of it, may run. A job whose other workers have ended well waits for nobody.
     pub fn evict_stopped(&mut self, limit: Duration) -> Stopped {
-        let (now, mut killed) = (Instant::now(), Vec::new());
+        let (now, mut killed, mut changes) = (Instant::now(), Vec::new(), Vec::new());
         let living = || self.list.iter().filter(|worker| worker.exit.is_none());
         let formed = self.ranks.are_known();
         let has_state = |worker: &&WorkerProcess| {
@@ -194,15 +198,18 @@ impl Workers {
             && living().any(|worker| has_state(&worker))
             && living().filter(has_state).all(WorkerProcess::is_stopped);
         for worker in self.list.iter_mut().filter(|worker| worker.exit.is_none()) {
-            let stopped = !all_stopped && worker.is_stopped();
-            if worker.stopped_time.observe(stopped, now) >= limit {
-                signal_group(worker.pid, Signal::KILL);
+            let is_stopped = worker.is_stopped();
+            if std::mem::replace(&mut worker.reported_stopped, is_stopped) != is_stopped {
+                changes.push((worker.member.clone(), is_stopped));
+            }
+            if worker.stopped_time.observe(is_stopped && !all_stopped, now) >= limit {
+                worker.evict(format!("has stood still for {} s, stopped by a signal", limit.as_secs()));
                 killed.push(worker.member.clone());
             }
         }
         let before = self.all_stopped.total();
         let is_suspended = self.all_stopped.observe(all_stopped, now) >= limit && before < limit;
-        Stopped { killed, is_suspended }
+        Stopped { killed, changes, is_suspended }
     }
 
     /// Records the exits since the last call. All that are found together get the same time.
@@ -246,7 +253,8 @@ impl Workers {
         let ended = SystemTime::now() - self.started.elapsed().saturating_sub(after);
         let error = error_file::read(&worker.error_file, worker.pid.as_raw_nonzero().get(), ended);
         let (member, pid) = (worker.member.clone(), worker.pid.as_raw_nonzero().get());
-        WorkerExit { rank: Some(worker.rank), member, pid, after, status, error }
+        let evicted = worker.evicted.clone();
+        WorkerExit { rank: Some(worker.rank), member, pid, after, status, evicted, error }
     }
 
     /// Returns the number of workers that save the run and make progress.

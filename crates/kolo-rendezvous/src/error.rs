@@ -130,8 +130,11 @@ pub enum Error {
     #[error("the job {reason}")]
     LauncherRefused { reason: String },
     /// Several generations of an elastic job in a row failed to form.
-    #[error("{tries} generations have failed one after another while they formed")]
-    GenerationsFailed { tries: usize },
+    #[error(
+        "{tries} generations have failed one after another while they formed{}",
+        last.as_ref().map(|last| format!("; the last one: {last}")).unwrap_or_default()
+    )]
+    GenerationsFailed { tries: usize, last: Option<String> },
     /// One rank cannot connect to another.
     #[error("{from}, reached {reached}, cannot connect to {to} at {address}: {cause}")]
     Unreachable { from: Rank, reached: String, to: Rank, address: SocketAddr, cause: String },

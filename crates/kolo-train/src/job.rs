@@ -1,7 +1,7 @@
 //! A run, and a worker's membership in it.
 
-use kolo_comm::{Group, Options};
-use kolo_elastic::{MEMBER, Member, StopSignal};
+use kolo_comm::{Group, Options, env};
+use kolo_elastic::{MEMBER, Member, StopSignal, report_fixed};
 use kolo_metrics::{LiveMetrics, SINKS, SinkEntry};
 use kolo_recipe::Recipe;
 use kolo_recipe::RunFolder;
@@ -43,7 +43,12 @@ impl Membership {
     fn of(options: &Options) -> Result<Self, Error> {
         Ok(match Member::with_options(options)? {
             Some(member) => Membership::Elastic(member),
-            None => Membership::Fixed(Group::of_job(options)?),
+            None => {
+                if let Some(backend) = options.backend {
+                    report_fixed(options, &format!("`{}={}`", env::BACKEND, backend.name));
+                }
+                Membership::Fixed(Group::of_job(options)?)
+            }
         })
     }
 }

@@ -80,12 +80,14 @@ pub fn connect(group: &Connecting<'_>, exchange: &mut Exchange<'_>) -> Result<Co
             // No other transport needs fewer files.
             Err(error @ Error::TooManyFiles { .. }) => return Err(error),
             Err(cause) => {
-                log::debug!("{rank} does without {}: {cause}", kind.name);
                 obstacles.insert(kind.name.into(), cause.to_string());
             }
         }
     }
     let peers = Peers { infos, obstacles: show(exchange, "obstacles", &obstacles)? };
+    for (name, cause) in peers.obstacles_to_report(rank) {
+        log::warn!("{rank} does without {name}: {cause}");
+    }
 
     let on_host = peers.infos.iter().filter(|info| host_of(&info.node) == host_of(&context.node)).count();
     let mut connected = Vec::new();
@@ -139,6 +141,12 @@ fn addresses(kind: &TransportKind, rank: Rank, infos: &[PeerInfo]) -> Vec<Option
 }
 
 impl Peers {
+    /// Returns the transports that `rank` cannot use, and why, if it is the first rank that has such.
+    fn obstacles_to_report(&self, rank: Rank) -> impl Iterator<Item = (&String, &String)> {
+        let first = self.obstacles.iter().position(|obstacles| !obstacles.is_empty());
+        self.obstacles[rank.0].iter().filter(move |_| first == Some(rank.0))
+    }
+
     /// Returns the reason why a rank cannot use a transport, if there is one.
     fn obstacle(&self, kind: &TransportKind, rank: usize) -> Option<&str> {
         match self.infos[rank].addresses.contains_key(kind.name) {
@@ -290,6 +298,12 @@ mod tests {
         assert_eq!(names(&peers, 0), ["-", "tcp", "tcp", "tcp"]);
         assert_eq!(names(&peers, 2), ["tcp", "tcp", "-", "shm"]);
         assert_eq!(peers.topology().nodes().len(), 3);
+        // One rank tells the user of it.
+        peers.obstacles[2].insert("shm".into(), "no files".into());
+        let reported =
+            |rank| peers.obstacles_to_report(Rank(rank)).map(|(name, cause)| format!("{name}: {cause}"));
+        let reported: Vec<String> = (0..4).flat_map(reported).collect();
+        assert_eq!(reported, ["shm: no memory"]);
     }
 
     #[test]

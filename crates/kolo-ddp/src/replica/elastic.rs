@@ -86,7 +86,7 @@ impl Replica {
         }
         let Some(mut membership) = self.core.observers.members.membership.take() else { return Err(error) };
         log::info!("{error}; continuing with the others");
-        let result = self.next_group(&mut *membership, error.to_string());
+        let result = self.next_group(&mut *membership, Some(error.to_string()));
         self.core.observers.members.membership = Some(membership);
         result
     }
@@ -151,7 +151,8 @@ impl Replica {
         if leaves {
             return Ok(Change::Left);
         }
-        let reason = self.core.observers.members.take_reason().unwrap_or_else(|| "workers come or go".into());
+        // Without a reason of the workers, the launcher knows who comes or goes.
+        let reason = self.core.observers.members.take_reason();
         let result = self.next_group(&mut *membership, reason);
         self.core.observers.members.membership = Some(membership);
         result.map(|()| Change::Regrouped)
@@ -165,9 +166,13 @@ impl Replica {
         Ok(core.workers().into_iter().filter(|Rank(rank)| !leave[*rank]).collect())
     }
 
-    fn next_group(&mut self, membership: &mut dyn JobMembership, mut reason: String) -> Result<(), Error> {
+    fn next_group(
+        &mut self,
+        membership: &mut dyn JobMembership,
+        mut reason: Option<String>,
+    ) -> Result<(), Error> {
         for _ in 0..TRIES {
-            let group = match membership.next_group(Some(&reason)) {
+            let group = match membership.next_group(reason.as_deref()) {
                 Ok(group) => Arc::new(group),
                 Err(error) => {
                     self.roll_back();
@@ -177,7 +182,7 @@ impl Replica {
             };
             match self.regroup(group.clone()) {
                 Ok(()) => return membership.too_few().map_or(Ok(()), |too_few| Err(too_few.into())),
-                Err(error) if is_survivable(&error) => reason = error.to_string(),
+                Err(error) if is_survivable(&error) => reason = Some(error.to_string()),
                 Err(error) => return Err(error),
             }
         }

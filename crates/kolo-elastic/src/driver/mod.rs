@@ -34,6 +34,9 @@ use crate::protocol::{ClaimAnswer, Context, Effect, Event, Found, LauncherState,
 use crate::timeouts::{FAREWELL, PROBE, launcher_silence, takeover};
 use crate::worker_protocol::{self, Arrival, Reply};
 
+/// Time after which a job does not begin whose members cannot be served for lack of threads.
+const WITHOUT_THREADS: Duration = Duration::from_secs(5);
+
 /// A launcher's protocol, and the means by which it acts.
 pub(crate) struct Driver {
     context: Context,
@@ -134,6 +137,9 @@ impl Driver {
                 }
             }
         }
+        for (member, setting) in self.members.take(worker_protocol::FIXED, Duration::ZERO) {
+            self.handle_member_event(&member, MemberEvent::Fixed(setting));
+        }
         for (member, milliseconds) in self.members.take(worker_protocol::CPU_TIME, Duration::ZERO) {
             if let Ok(milliseconds) = milliseconds.parse() {
                 self.handle_member_event(&member, MemberEvent::CpuTime(Duration::from_millis(milliseconds)));
@@ -160,6 +166,10 @@ impl Driver {
         }
         self.handle(Event::Tick);
         self.report_wait();
+        let without_threads = self.members.without_threads().filter(|(since, _)| *since >= WITHOUT_THREADS);
+        if let Some((_, cause)) = without_threads.filter(|_| self.state.local.formed.generation == 0) {
+            self.notify_launcher(CoordinatorEvent::WithoutThreads { cause });
+        }
     }
 
     /// Reports to the user now and then which launchers or members this launcher waits for.

@@ -164,7 +164,9 @@ impl Follower {
             ToFollower::Formed(formed) => local.generation_formed(formed, out),
             ToFollower::Reply { member, arrival, reply } => local.reply(&member, arrival, reply, out),
             ToFollower::RequestRegroup { generation } => out.push(Effect::RequestRegroup { generation }),
-            ToFollower::Evict { member } => out.report(CoordinatorEvent::MemberHung { member }),
+            ToFollower::Evict { member, reason } => {
+                out.report(CoordinatorEvent::MemberHung { member, reason });
+            }
             ToFollower::TooFewMembers { present } => out.report(CoordinatorEvent::TooFewMembers { present }),
             ToFollower::RemoteMembers { count } => local.remote_members = count,
             ToFollower::Welcome { .. } => {}
@@ -252,6 +254,8 @@ fn report_members(local: &LocalMembers, out: &mut Effects) {
             report(member, MemberEvent::Arrived(arrival));
         }
     }
+    local.fixed.iter().for_each(|(member, setting)| report(member, MemberEvent::Fixed(setting.clone())));
+    local.stopped.iter().for_each(|member| report(member, MemberEvent::Stopped(true)));
     if let Some((member, exit)) = &local.unable
         && !local.formed.members.contains(member)
     {

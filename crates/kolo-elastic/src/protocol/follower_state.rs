@@ -130,7 +130,7 @@ impl FollowerState {
             MemberEvent::Exited(_) => {
                 self.members.remove(member);
             }
-            MemberEvent::CpuTime(_) => {}
+            MemberEvent::CpuTime(_) | MemberEvent::Fixed(_) | MemberEvent::Stopped(_) => {}
         }
     }
 

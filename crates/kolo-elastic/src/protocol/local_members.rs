@@ -18,6 +18,10 @@ pub(crate) struct LocalMembers {
     /// Members whose processes have ended. Earlier messages of theirs may be handled later: arrivals stay in
     /// a store until the coordinator takes them, while the end of a process is reported at once.
     ended: BTreeSet<String>,
+    /// Workers that form a fixed group, each with the setting that makes them do so.
+    pub(crate) fixed: BTreeMap<String, String>,
+    /// Members whose processes a signal has stopped.
+    pub(crate) stopped: BTreeSet<String>,
     /// The last generation known on this node.
     pub(crate) formed: Formed,
     /// The generations that the next one may follow, as far as this node knows.
@@ -59,8 +63,25 @@ impl LocalMembers {
         true
     }
 
+    /// Records that a worker forms a fixed group, because of a setting.
+    pub(crate) fn fixed(&mut self, member: &str, setting: &str) {
+        if self.contains(member) {
+            self.fixed.insert(member.into(), setting.into());
+        }
+    }
+
+    /// Records that a signal has stopped a member's process, or that it has continued.
+    pub(crate) fn stopped(&mut self, member: &str, stopped: bool) {
+        match stopped {
+            true => self.stopped.insert(member.into()),
+            false => self.stopped.remove(member),
+        };
+    }
+
     /// Records the end of a member's process.
     pub(crate) fn exited(&mut self, member: &str, exit: &MemberExit) {
+        self.stopped.remove(member);
+        self.fixed.remove(member);
         if let MemberExit::CannotBegin { .. } = exit {
             self.unable = Some((member.into(), exit.clone()));
         }
@@ -108,7 +129,7 @@ impl LocalMembers {
             Detached::Alone(reason) => Reply::Failed { reason },
             Detached::Superseded(reason) => Reply::Superseded { reason },
             Detached::CannotBegin(obstacle) => {
-                if self.wait() {
+                if self.wait() || !self.fixed.is_empty() {
                     out.report(CoordinatorEvent::CannotBegin(obstacle));
                 }
                 return;

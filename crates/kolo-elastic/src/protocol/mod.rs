@@ -85,6 +85,8 @@ impl LauncherState {
                 MemberEvent::Arrived(arrival) if !self.local.arrived(member, arrival) => return out.0,
                 MemberEvent::Arrived(_) => {}
                 MemberEvent::Exited(exit) => self.local.exited(member, exit),
+                MemberEvent::Fixed(setting) => self.local.fixed(member, setting),
+                MemberEvent::Stopped(stopped) => self.local.stopped(member, *stopped),
                 MemberEvent::CpuTime(_) => {}
             }
         }

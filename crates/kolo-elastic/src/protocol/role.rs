@@ -79,6 +79,8 @@ impl Role {
         local.node_rank = Some(node_rank);
         out.push(Effect::PublishJobId(view.job_id));
         if !leads {
+            let leader = view.leader().map(|leader| (leader.node_rank, leader.address));
+            out.report(CoordinatorEvent::Joined { node_rank, leader });
             return Role::Following(Box::new(Follower::new(address, view, local, out)));
         }
         let followers = Followers::new(context.limits, view, now, out);

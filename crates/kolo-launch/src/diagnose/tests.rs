@@ -10,7 +10,7 @@ const STOPPED: ExitStatus = ExitStatus::ByLauncher { stopped: true };
 
 fn exit(rank: usize, millis: u64, status: ExitStatus) -> WorkerExit {
     let (after, member) = (Duration::from_millis(millis), format!("node0/{rank}.0"));
-    WorkerExit { rank: Some(Rank(rank)), member, pid: 100, after, status, error: None }
+    WorkerExit { rank: Some(Rank(rank)), member, pid: 100, after, status, evicted: None, error: None }
 }
 
 impl WorkerExit {

@@ -61,7 +61,7 @@ impl Elastic {
             }
             let how = match kind {
                 Some(FailureKind::WrongInput) => format!("{status}, {WRONG_INPUT}"),
-                _ => status.to_string(),
+                _ => worker.how(status),
             };
             let exit = match status.failed() {
                 true => match self.obstacle(worker, kind).filter(|_| !done) {
@@ -90,8 +90,11 @@ impl Elastic {
                 self.messages.print(&format!("{name} {status} when the work was done"));
             } else if (enough || finished) && !self.closed {
                 worker.survived = true;
-                if let Some(message) = worker.error_message() {
-                    self.messages.print(&format!("{name} {status}: {message}"));
+                let message = worker.error_message().map(|message| format!(": {message}"));
+                // No generation gives the end of a newcomer as its reason.
+                let is_new = self.coordinator.ranks().last(&worker.member).is_none();
+                if let Some(message) = message.or(is_new.then(String::new)) {
+                    self.messages.print(&format!("{name} {status}{message}"));
                 }
                 // A replacement would fail in the same way.
                 let repeats = matches!(kind, Some(FailureKind::WrongInput | FailureKind::NoRoom));

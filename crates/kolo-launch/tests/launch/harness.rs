@@ -248,6 +248,7 @@ pub fn launch_if_asked() {
     job.grace = number("grace_ms").map(Duration::from_millis);
     job.min = number("min").map_or(job.min, |min| min as usize);
     job.restarts = number("restarts").map_or(job.restarts, |restarts| restarts as usize);
+    job.patience = number("patience_ms").map_or(job.patience, Duration::from_millis);
     job.group_restarts = number("group_restarts").unwrap_or(0) as usize;
     if let Some(arbiter) = spec["arbiter"].as_str() {
         job.arbiter = Arbiter::parse(arbiter).unwrap();

@@ -9,6 +9,7 @@ mod output;
 mod place;
 mod recovery;
 mod refusing;
+mod stopped;
 mod two_nodes;
 
 use kolo_comm::Rank;

@@ -23,7 +23,8 @@ const MEMBER: &str = "KOLO_TEST_ELASTIC";
 /// `leave`, the others wait for the note `go` before they form a group with the replacement, which arrives
 /// when they are two, and they leave when SIGTERM has asked them to. With `asked`, they leave when SIGTERM
 /// has asked them to, which they wait for after a death. With `orphan`, the three workers fail one after
-/// another, each when those before it have been replaced.
+/// another, each when those before it have been replaced. With `hang`, the last rank stands still in the first
+/// generation.
 pub fn work_if_asked() {
     let Ok(task) = std::env::var(MEMBER) else { return };
     let folder = std::env::var("DIR").unwrap();
@@ -50,6 +51,11 @@ pub fn work_if_asked() {
         std::process::exit(1);
     }
     let mut group = match member.next_group(None) {
+        Err(error) if task == "hang" => {
+            let kind = Some(kolo_launch::FailureKind::StateLost);
+            kolo_launch::report_failure_of_kind(&error, None, kind).unwrap();
+            std::process::exit(1);
+        }
         Err(error) if is_orphan => {
             // The launcher looks at another one's end before this one's.
             std::thread::sleep(std::time::Duration::from_secs(1));
@@ -58,7 +64,7 @@ pub fn work_if_asked() {
         }
         group => group.unwrap(),
     };
-    if task == "orphan" {
+    if ["orphan", "hang"].contains(&task.as_str()) {
         member.set_has_state();
     }
     std::fs::write(format!("{folder}/pid.{}", group.rank().0), std::process::id().to_string()).unwrap();
@@ -78,7 +84,7 @@ pub fn work_if_asked() {
             "asked" if generation > 1 => return,
             "leave" if generation == 2 => std::fs::write(format!("{folder}/two"), "").unwrap(),
             "leave" | "asked" => {}
-            "stay" if group.rank().0 == 2 => std::thread::park(),
+            "stay" | "hang" if group.rank().0 == 2 && generation == 1 => std::thread::park(),
             "stay" => return,
             "late" if generation > 1 => {
                 wait_until("the late one is there", || std::fs::exists(format!("{folder}/late")).unwrap());
@@ -146,16 +152,17 @@ const ROLE: [&str; 4] = ["--exact", "role_elastic", "--nocapture", "--test-threa
 
 fn start(task: &str) -> Running {
     let program = std::env::current_exe().unwrap();
-    start_program(task, program.to_str().unwrap())
+    trial(task, program.to_str().unwrap()).start()
 }
 
-fn start_program(task: &str, program: &str) -> Running {
+/// Creates a job of three workers with this task, run by a copy of this test program.
+pub fn trial(task: &str, program: &str) -> Trial {
     let command = [&[program][..], &ROLE].concat();
     let trial = Trial::of(3, &command).after(&format!("export {MEMBER}={task}"));
     // One worker is replaced; if the next one is missing, the job ends.
     let min = if task == "blame" { 3 } else { 1 };
     let restarts = *HashMap::from([("orphan", 9), ("asked", 0)]).get(task).unwrap_or(&1);
-    trial.set("min", min).set("restarts", restarts).start()
+    trial.set("min", min).set("restarts", restarts)
 }
 
 #[test]
@@ -244,7 +251,8 @@ fn who_was_to_replace_another_is_not_missed_when_the_work_is_done() {
     }
     running.note("ended");
     let ended = running.ends_with(0);
-    assert!(ended.err.contains("exited with code 3 when the work was done"), "{}", ended.err);
+    // On a busy machine the launcher may notice its end before those of the others.
+    assert!(ended.err.contains("worker node0/2.1 exited with code 3"), "{}", ended.err);
     ended.left_nothing(&[&pids[..], &[late]].concat());
 }
 
@@ -266,20 +274,6 @@ fn an_end_does_not_wait_for_a_newcomer_that_the_signal_has_ended() {
     assert!(ended.err.contains("generation 4 of 2 workers: rank 2 (node0/2.1) "), "{}", ended.err);
     assert!(!ended.err.contains("Kolo kills"), "{}", ended.err);
     ended.left_nothing(&[&pids[..], &[newcomer]].concat());
-}
-
-/// Somebody stops the whole job: nobody is killed, and the launcher says that it waits.
-#[test]
-fn a_job_whose_workers_are_all_stopped_waits_and_says_so() {
-    let running = start("wait");
-    let pids = running.pids(3);
-    pids.iter().for_each(|pid| kill(*pid, Signal::STOP));
-    running.wait_for_output("stopped by a signal; the job waits until they continue (SIGCONT)");
-    pids.iter().for_each(|pid| kill(*pid, Signal::CONT));
-    running.note("go");
-    let ended = running.ends_with(0);
-    assert!(!ended.err.contains("Kolo ends it"), "{}", ended.err);
-    ended.left_nothing(&pids);
 }
 
 /// No worker has reported that it holds state. Each forms one more generation, in which it finds that it is
@@ -331,7 +325,7 @@ fn a_replacement_runs_the_program_that_the_job_began_with() {
         let (program, other) = (folder.path().join("program"), folder.path().join("other"));
         std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
         std::fs::copy("/bin/false", &other).unwrap();
-        let running = start_program("finish", program.to_str().unwrap());
+        let running = trial("finish", program.to_str().unwrap()).start();
         let pids = running.pids(3);
         match replaced {
             true => std::fs::rename(&other, &program).unwrap(),
@@ -352,7 +346,7 @@ fn a_replacement_that_cannot_be_started_ends_no_job() {
     let program = std::env::current_exe().unwrap();
     std::fs::write(&script, format!("#!/bin/sh\nexec '{}' \"$@\"\n", program.display())).unwrap();
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let running = start_program("wait", script.to_str().unwrap());
+    let running = trial("wait", script.to_str().unwrap()).start();
     let pids = running.pids(3);
     std::fs::remove_file(&script).unwrap();
     kill(pids[1], Signal::KILL);

@@ -2,8 +2,8 @@
 
 use std::net::TcpListener;
 
-use kolo_comm::{JobMembership, env};
-use kolo_elastic::Member;
+use kolo_comm::{Group, JobMembership, Options, env};
+use kolo_elastic::{Member, report_fixed};
 use kolo_launch::FailureKind::{self, NoRoom, WrongInput};
 use rustix::process::Signal;
 
@@ -16,6 +16,7 @@ const OBSTACLE: &str = "/state: there is no room for 12 bytes";
 /// Runs a worker of the tests below, which meets the others until one of them ends. The first worker of node
 /// 1 cannot begin: with `absent`, it finds so before it arrives; with `early`, when the first group has
 /// formed; with `late`, when all hold state. With `few`, workers that are too few print their number and end.
+/// With `well`, all end when they have met. With `fixed0` or `fixed1`, the workers of that node form a group that needs all workers.
 pub fn work_if_asked() {
     let Ok(task) = std::env::var(TASK) else { return };
     let folder = std::env::var("DIR").unwrap();
@@ -23,6 +24,10 @@ pub fn work_if_asked() {
     let lacks = |when: &str| task == when && number(env::GROUP_RANK) == "1" && number(env::LOCAL_RANK) == "0";
     if lacks("absent") {
         fail(WrongInput, 2);
+    }
+    if task == format!("fixed{}", number(env::GROUP_RANK)) {
+        report_fixed(&Options::from_env().unwrap(), "`--shard optimizer`");
+        panic!("{:?}", Group::from_env().err());
     }
     let mut member = Member::from_env().unwrap().unwrap();
     member.job_id().unwrap();
@@ -42,6 +47,9 @@ pub fn work_if_asked() {
         }
         let is_second = member.generation().unwrap().number > 1;
         if group.barrier().is_ok() {
+            if task == "well" {
+                return;
+            }
             if lacks("late") {
                 fail(NoRoom, 1);
             }
@@ -93,6 +101,33 @@ fn what_one_node_lacks_ends_a_job_before_it_begins_on_both() {
         for node in &nodes {
             assert_eq!(node.err.matches(OBSTACLE).count(), 1, "{task}: {}", node.err);
             assert!(!node.err.contains("generation 2"), "{task}: {}", node.err);
+        }
+        assert_nothing_left(&nodes);
+    }
+}
+
+#[test]
+fn a_launcher_that_joins_another_one_says_so_and_when_its_work_is_done() {
+    let nodes = start("well", 1).map(Running::end);
+    let [first, second] = &nodes;
+    assert_eq!((first.code, second.code), (0, 0), "{}\n{}", first.err, second.err);
+    let lines: Vec<&str> = second.err.lines().collect();
+    assert!(lines[0].starts_with("kolo: node 1 has joined the job of node 0 at 127.0.0.1:"), "{lines:?}");
+    assert_eq!(lines[1..], ["kolo: node 1 with 2 workers has done its part of the job"]);
+    assert_eq!(first.err, "");
+    assert_nothing_left(&nodes);
+}
+
+/// Neither the members nor the fixed group would ever have all workers.
+#[test]
+fn nodes_whose_settings_form_different_groups_are_refused_at_once_on_both() {
+    for (task, fixed, other) in [("fixed0", "node 0", "node 1"), ("fixed1", "node 1", "node 0")] {
+        let nodes = start(task, 1).map(Running::end);
+        for node in &nodes {
+            let begin =
+                format!("the job does not begin, because of {fixed}: its `--shard optimizer` needs all");
+            assert!(node.error().starts_with(&begin) && node.error().contains(other), "{task}: {}", node.err);
+            assert_eq!(node.code, 2, "{task}: {}", node.err);
         }
         assert_nothing_left(&nodes);
     }

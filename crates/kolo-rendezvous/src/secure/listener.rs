@@ -69,6 +69,8 @@ struct Shared {
     warned: [AtomicBool; RejectReason::ALL.len()],
     /// Hosts that were rejected because of their token, the first [`REMEMBERED`] of them.
     token_refusals: Mutex<BTreeSet<IpAddr>>,
+    /// Time and cause since which no thread could be started for a connection.
+    without_threads: Mutex<Option<(Instant, String)>>,
 }
 
 /// Connections within their handshake, in order of arrival.
@@ -105,6 +107,7 @@ impl SecureListener {
             threads: AtomicUsize::new(0),
             warned: Default::default(),
             token_refusals: Mutex::default(),
+            without_threads: Mutex::default(),
         });
         let for_thread = shared.clone();
         let accepting =
@@ -125,6 +128,13 @@ impl SecureListener {
     /// has none or vice versa.
     pub fn token_refusals(&self) -> Vec<IpAddr> {
         self.shared.token_refusals.lock().iter().copied().collect()
+    }
+
+    /// Returns the time for which every connection has been closed because no thread could be started for
+    /// it, and the cause; `None` if the last one was served.
+    pub fn without_threads(&self) -> Option<(Duration, String)> {
+        let since = self.shared.without_threads.lock().clone();
+        since.map(|(since, cause)| (since.elapsed(), cause))
     }
 }
 
@@ -208,12 +218,24 @@ impl Shared {
         let shared = self.clone();
         let thread = std::thread::Builder::new().name("kolo-accepted".into());
         let thread = thread.spawn(move || shared.handle(stream, from, number));
-        let started = thread.inspect_err(|cause| {
-            log::warn!("cannot start a thread for a connection from {from}: {cause}");
-            self.threads.fetch_sub(1, Ordering::SeqCst);
-            self.pending.lock().streams.remove(&number);
-        });
-        Ok(started.ok())
+        let mut without = self.without_threads.lock();
+        match thread {
+            Ok(thread) => {
+                *without = None;
+                Ok(Some(thread))
+            }
+            Err(cause) => {
+                if without.is_none() {
+                    log::warn!(
+                        "cannot start a thread for a connection from {from}: {cause}; Kolo tries again"
+                    );
+                    *without = Some((Instant::now(), cause.to_string()));
+                }
+                self.threads.fetch_sub(1, Ordering::SeqCst);
+                self.pending.lock().streams.remove(&number);
+                Ok(None)
+            }
+        }
     }
 
     /// Tells a peer that there are too many handshakes, and ends its own.
@@ -292,21 +314,4 @@ fn drain(stream: &TcpStream) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_oldest_of_too_many_handshakes_learns_why_it_ends() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let access = Access::default();
-        let _listener = SecureListener::start(listener, &access, Protocol::Store, 0, |_| {}).unwrap();
-        let mut silent: Vec<TcpStream> =
-            (0..=HANDSHAKES).map(|_| TcpStream::connect(address).unwrap()).collect();
-        let mut answer = Vec::new();
-        silent[0].read_to_end(&mut answer).unwrap();
-        assert_eq!(answer, [0, 0, RejectReason::Crowded as u8]);
-        silent[1].set_nonblocking(true).unwrap();
-        assert_eq!(silent[1].read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-    }
-}
+mod tests;

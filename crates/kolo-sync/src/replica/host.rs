@@ -330,7 +330,7 @@ fn expect_one_host(group: &Group) -> Result<(), Error> {
         0 | 1 => refuse(format!("is for at most {MOST_WORKERS} workers, not {workers}; take `optimizer`")),
         hosts => refuse(format!(
             "needs workers that share memory, and these share it in {hosts} groups; start all on one host, without transport \
-             `tcp`, or take `optimizer`"
+             `tcp`, or take `optimizer`; a warning names what keeps workers of one host from it"
         )),
     }
 }

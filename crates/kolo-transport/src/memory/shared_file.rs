@@ -73,8 +73,27 @@ impl OpenError {
     pub(crate) fn of_rank(self, rank: Rank) -> Error {
         let what = format!("cannot map the shared memory of {rank}");
         match self {
+            OpenError::Refused(Errno::ACCESS) => Error::system(what, no_access(is_readable())),
             OpenError::Refused(cause) => Error::io(what, cause.into()),
             cause => Error::system(what, cause),
+        }
+    }
+}
+
+/// Returns true if this process's memory may be opened by others of its user: the kernel refuses it where
+/// the user may execute the program's file and not read it.
+fn is_readable() -> bool {
+    let behavior = rustix::process::dumpable_behavior();
+    behavior.is_ok_and(|behavior| behavior == rustix::process::DumpableBehavior::Dumpable)
+}
+
+/// Describes why another process of this host and user cannot be opened.
+fn no_access(is_readable: bool) -> String {
+    let cause = std::io::Error::from(Errno::ACCESS);
+    match is_readable {
+        true => cause.to_string(),
+        false => {
+            format!("{cause}; the program's file may be executed and not read: permit that, too (chmod +r)")
         }
     }
 }
@@ -194,6 +213,12 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+
+    #[test]
+    fn a_program_that_cannot_be_read_is_named_as_the_cause() {
+        assert!(is_readable() && !no_access(true).contains("chmod"));
+        assert!(no_access(false).contains("Permission denied") && no_access(false).contains("chmod +r"));
+    }
 
     const LEN: usize = 8192;
 

@@ -9,7 +9,7 @@ use kolo::Failure;
 use kolo_burn_train::TUNED_STREAMS;
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Group, Options, TransportKind, env};
-use kolo_elastic::{COORDINATOR, Member};
+use kolo_elastic::{COORDINATOR, Member, report_fixed};
 use kolo_launch::Bind;
 
 use crate::backends::{self, BACKENDS};
@@ -97,6 +97,17 @@ impl Communication {
     /// Returns this worker as a member of an elastic job, if the job is elastic.
     pub(crate) fn member(&self, algorithm: Option<&str>) -> Result<Option<Member>, Failure> {
         Ok(Member::with_options(&self.options(algorithm)?)?)
+    }
+
+    /// Reports to the launcher, if Kolo's own has started this worker, that `option` or another backend keeps
+    /// it from being a member of an elastic job.
+    pub(crate) fn report_fixed(&self, option: Option<&str>, algorithm: Option<&str>) -> Result<(), Failure> {
+        let options = self.options(algorithm)?;
+        let backend = || options.backend.map(|backend| format!("{}={}", env::BACKEND, backend.name));
+        if let Some(setting) = option.map(String::from).or_else(backend) {
+            report_fixed(&options, &format!("`{setting}`"));
+        }
+        Ok(())
     }
 
     /// True if other workers can replace those of this job that die: Kolo started the job, and its own

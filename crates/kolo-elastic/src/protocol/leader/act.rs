@@ -34,7 +34,9 @@ impl Leader {
                 out.push(Effect::RequestRegroup { generation });
                 self.send_all(&ToFollower::RequestRegroup { generation }, out);
             }
-            Action::Evict(members) => members.into_iter().for_each(|member| self.evict(member, out)),
+            Action::Evict(members) => {
+                members.into_iter().for_each(|member| self.evict(member, &reason, out));
+            }
             Action::GiveUp(ends) if ends.survivors.is_empty() => {
                 self.end_job(ends, Err(reason), context, local, out);
             }
@@ -104,12 +106,13 @@ impl Leader {
         });
     }
 
-    /// Asks the launcher that has started a member to kill it.
-    pub(super) fn evict(&mut self, member: String, out: &mut Effects) {
+    /// Asks the launcher that has started a member to kill it for this reason.
+    pub(super) fn evict(&mut self, member: String, reason: &str, out: &mut Effects) {
         self.evicted.insert(member.clone());
+        let reason = reason.into();
         match (self.owner(&member), &mut self.followers) {
-            (Some(id), Some(followers)) => followers.send(id, &ToFollower::Evict { member }, out),
-            _ => out.report(CoordinatorEvent::MemberHung { member }),
+            (Some(id), Some(followers)) => followers.send(id, &ToFollower::Evict { member, reason }, out),
+            _ => out.report(CoordinatorEvent::MemberHung { member, reason }),
         }
     }
 

@@ -19,6 +19,8 @@ use crate::protocol::worker_set::{GivingUp, WorkerSet};
 use crate::timeouts::FAREWELL;
 use crate::worker_protocol::Arrival;
 
+/// Reason to evict a member that an earlier leader, or an earlier message, has evicted.
+const DOES_NOT_COME_BACK: &str = "does not come back to the others";
 /// The end of a member whose launcher has gone.
 const LOST: &str = "was lost with its launcher";
 
@@ -98,7 +100,7 @@ impl Leader {
     fn inherit_evicted(&mut self, local: &LocalMembers, out: &mut Effects) {
         for member in &local.formed.evicted {
             if local.contains(member) {
-                self.evict(member.clone(), out);
+                self.evict(member.clone(), DOES_NOT_COME_BACK, out);
             } else if node_rank_of(member) != local.node_rank {
                 self.evicted.insert(member.clone());
             }
@@ -116,6 +118,8 @@ impl Leader {
                 self.arrived(member, arrival, now);
             }
         }
+        local.fixed.iter().for_each(|(member, setting)| self.workers.fixed(member, setting));
+        local.stopped.iter().for_each(|member| self.workers.stopped(member, true));
     }
 
     /// Handles an event, and decides when time has passed or the arbiter has answered.
@@ -180,11 +184,13 @@ impl Leader {
                 self.workers.started(member);
                 // Its launcher reports it again: it still lives, and the request to kill it was lost.
                 if self.evicted.contains(member) {
-                    self.evict(member.into(), out);
+                    self.evict(member.into(), DOES_NOT_COME_BACK, out);
                 }
             }
             MemberEvent::Arrived(arrival) => self.arrived(member, arrival, now),
             MemberEvent::CpuTime(total) => self.workers.took_cpu_time(member, total, now),
+            MemberEvent::Fixed(setting) => self.workers.fixed(member, &setting),
+            MemberEvent::Stopped(stopped) => self.workers.stopped(member, stopped),
             MemberEvent::Exited(exit) => {
                 self.has_ended(member);
                 self.exited(member, &exit, now, out);

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 use kolo_schedule::words::counted;
 
 use super::action::{Action, Decision, GivingUp};
-use super::state::{Status, WorkerRecord, WorkerSet};
+use super::state::{COME_OR_GO, Status, WorkerRecord, WorkerSet};
 use crate::events::{EndCause, Obstacle};
+use crate::member_name::node_rank_of;
+use crate::protocol::missing::list;
 
 /// Time for which a process counts as working after it was last seen to work.
 const WORKING_FOR: Duration = Duration::from_secs(5);
@@ -44,7 +46,7 @@ impl WorkerSet {
                 Decision::new(Action::RequestRegroup, "the generation is over")
             }
             (Some(ended), 1..) => self.evict_hung(now, now - ended.at),
-            (None, 0) if enough => self.form("members have left"),
+            (None, 0) if enough => self.form(COME_OR_GO),
             (None, 0) => Decision::new(Action::EndGeneration, "members have left"),
             (None, 1..) if self.end == Some(EndCause::TooFew) => wait("the job ends"),
             (None, 1..) if self.regroup_requested => wait("the running generation has not ended its step"),
@@ -54,8 +56,8 @@ impl WorkerSet {
 
     /// The first generation waits for all workers that have started, but not forever.
     fn decide_first(&self, started: usize, enough: bool, now: Instant) -> Decision {
-        if let Some(obstacle) = self.obstacle() {
-            return abandon(obstacle);
+        if let Some(obstacle) = self.obstacle().cloned().or_else(|| self.other_group()) {
+            return abandon(&obstacle);
         }
         let late = now >= self.created + self.policy.start_timeout;
         match (started, enough) {
@@ -68,6 +70,23 @@ impl WorkerSet {
             (0, false) => wait("too few members wait for a generation"),
             (1.., _) => wait("not all members that were started have arrived"),
         }
+    }
+
+    /// Describes workers that form a fixed group while members wait for them: neither group ever has all.
+    fn other_group(&self) -> Option<Obstacle> {
+        let (fixed, setting) =
+            self.workers.iter().find_map(|(member, worker)| Some((member, worker.fixed.as_ref()?)))?;
+        let waits = |worker: &WorkerRecord| matches!(worker.status, Status::Waiting(_));
+        let (other, _) = self.workers.iter().find(|(_, worker)| waits(worker))?;
+        let node =
+            |member: &String| node_rank_of(member).map_or(member.clone(), |rank| format!("node {rank}"));
+        let reason = format!(
+            "{}: its {setting} needs all workers, and {} has workers that may come and go, without that setting; \
+             give all nodes the same command",
+            node(fixed),
+            node(other)
+        );
+        Some(Obstacle { reason, is_input: true })
     }
 
     /// Returns true if too few waiting members need not, or must not, wait for others: none come, or the
@@ -96,7 +115,19 @@ impl WorkerSet {
     }
 
     fn form(&self, reason: &str) -> Decision {
-        Decision::new(Action::FormGeneration(self.candidates()), reason)
+        let changes = Some(reason).filter(|reason| *reason == COME_OR_GO).and_then(|_| self.changes());
+        Decision::new(Action::FormGeneration(self.candidates()), changes.as_deref().unwrap_or(reason))
+    }
+
+    /// Names the members of the last generation that have left it in good order, and the newcomers.
+    fn changes(&self) -> Option<String> {
+        let joins = |(member, worker): (&String, &WorkerRecord)| {
+            let waits = matches!(worker.status, Status::Waiting(_)) && worker.last_rank.is_none();
+            waits.then(|| format!("{member} joins"))
+        };
+        let left = self.left.iter().map(|(rank, member)| format!("rank {rank} ({member}) has left"));
+        let changes = left.chain(self.workers.iter().filter_map(joins));
+        Some(list(changes)).filter(|changes| !changes.is_empty())
     }
 
     fn give_up(&self, waited: Duration) -> Decision {
@@ -115,7 +146,8 @@ impl WorkerSet {
         self.workers.values().filter(trains).count()
     }
 
-    /// Evicts the members that the others have waited for too long.
+    /// Evicts the members that the others have waited for too long. Those that a signal has stopped may
+    /// continue: as long as no other member has the state of the job for sure, they are waited for.
     fn evict_hung(&self, now: Instant, waited: Duration) -> Decision {
         let timeout = self.rejoin_timeout.unwrap_or(self.policy.rejoin_timeout);
         let longest = timeout.max(self.policy.rejoin_timeout).saturating_mul(WORKING_FACTOR);
@@ -126,12 +158,18 @@ impl WorkerSet {
                 && waited >= timeout
                 && (waited >= longest || !works(worker))
         };
-        let hung = self.workers.iter().filter(|(_, worker)| hangs(worker));
+        let has_state =
+            |worker: &WorkerRecord| self.holds_its_state(worker) && !worker.is_stopped && !hangs(worker);
+        let is_safe = self.workers.values().any(has_state);
+        let is_kept = |worker: &WorkerRecord| !is_safe && worker.is_stopped && !worker.is_server;
+        let hung = self.workers.iter().filter(|(_, worker)| hangs(worker) && !is_kept(worker));
         let hung: Vec<String> = hung.map(|(member, _)| member.clone()).collect();
-        match hung.is_empty() {
-            true => wait("members of the last generation have not come back"),
-            false => Decision::new(Action::Evict(hung), format!("they have not come back within {waited:?}")),
+        if hung.is_empty() {
+            return wait("members of the last generation have not come back");
         }
+        let alone = if is_safe { "" } else { ", with the only state of the job" };
+        let reason = format!("has not come back to the others for {} s{alone}", waited.as_secs());
+        Decision::new(Action::Evict(hung), reason)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The leader's record of the workers of a job.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::action::{Action, Candidate, Decision, GivingUp};
@@ -10,6 +10,9 @@ use crate::generation::{Formed, History};
 
 /// CPU time between two reports, about a second apart, that shows work; a process that waits uses less.
 const WORKING_CPU_TIME: Duration = Duration::from_millis(100);
+
+/// Reason of a change that nobody has a better one for.
+pub(super) const COME_OR_GO: &str = "workers come or go";
 
 /// A worker's status between two generations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +40,10 @@ pub(super) struct WorkerRecord {
     /// True for a summation server: it does not count towards the members that a job needs, and its rank
     /// follows those of all members that train.
     pub(super) is_server: bool,
+    /// The setting because of which it does not arrive, but forms a fixed group; `None` for a member.
+    pub(super) fixed: Option<String>,
+    /// True while a signal has stopped its process.
+    pub(super) is_stopped: bool,
     /// True if its launcher ends it, because other workers have failed.
     pub(super) is_closing: bool,
     /// The generations that the worker has been in, by its own report.
@@ -65,6 +72,8 @@ pub(crate) struct WorkerSet {
     /// The end of that generation; `None` while it runs.
     pub(super) ended: Option<Ended>,
     pub(super) regroup_requested: bool,
+    /// Ranks and names of that generation's members that have ended in good order.
+    pub(super) left: BTreeSet<(usize, String)>,
     /// The cause for which no more workers will start; `None` while others may.
     pub(super) end: Option<EndCause>,
     /// The obstacle of a member that could not begin with the job.
@@ -85,6 +94,7 @@ impl WorkerSet {
             generation: 0,
             ended: None,
             regroup_requested: false,
+            left: BTreeSet::new(),
             end: None,
             obstacle: None,
             state_was_held: false,
@@ -151,6 +161,8 @@ impl WorkerSet {
             last_worked: None,
             has_state: false,
             is_server: false,
+            fixed: None,
+            is_stopped: false,
             is_closing: false,
             history: History::default(),
         };
@@ -182,8 +194,22 @@ impl WorkerSet {
         let worker = self.record(member);
         let before = std::mem::replace(&mut worker.status, Status::Waiting(arrival));
         if before == Status::Participating {
-            let reason = reason.unwrap_or_else(|| "members come or go".into());
+            let reason = reason.unwrap_or_else(|| COME_OR_GO.into());
             self.ended.get_or_insert(Ended { at: now, reason, is_guess: true });
+        }
+    }
+
+    /// Records that a known worker forms a fixed group, because of a setting.
+    pub(crate) fn fixed(&mut self, member: &str, setting: &str) {
+        if let Some(worker) = self.workers.get_mut(member) {
+            worker.fixed = Some(setting.into());
+        }
+    }
+
+    /// Records that a signal has stopped a known member's process, or that it has continued.
+    pub(crate) fn stopped(&mut self, member: &str, stopped: bool) {
+        if let Some(worker) = self.workers.get_mut(member) {
+            worker.is_stopped = stopped;
         }
     }
 
@@ -239,8 +265,9 @@ impl WorkerSet {
         };
         let worker = worker?;
         let rank = worker.last_rank.filter(|_| worker.status == Status::Participating)?;
-        if let Some(how) = how {
-            self.end_generation(now, format!("rank {rank} ({member}) {how}"));
+        match how {
+            Some(how) => self.end_generation(now, format!("rank {rank} ({member}) {how}")),
+            None => drop(self.left.insert((rank, member.into()))),
         }
         Some(rank)
     }
@@ -294,6 +321,7 @@ impl WorkerSet {
         }
         self.generation += 1;
         (self.ended, self.regroup_requested, self.rejoin_timeout) = (None, false, None);
+        self.left.clear();
     }
 
     fn leave_out(&mut self, candidates: &[Candidate]) {

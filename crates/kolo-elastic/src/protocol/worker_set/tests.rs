@@ -1,5 +1,6 @@
 //! Tests of the leader's decisions, one by one: events, a time, and the decision.
 
+mod changes;
 mod ending;
 
 use std::time::{Duration, Instant};
@@ -129,7 +130,7 @@ fn newcomers_join_at_the_end_of_a_step() {
     assert_waits(&mut set, now, "the running generation has not ended its step");
     set.arrived("1", 2, None, now);
     set.arrived("0", 2, None, now);
-    assert_eq!(step(&mut set, now), form(&[("0", 2), ("1", 2), ("new", 1)], "members come or go"));
+    assert_eq!(step(&mut set, now), form(&[("0", 2), ("1", 2), ("new", 1)], "new joins"));
 }
 
 #[test]
@@ -277,7 +278,7 @@ fn an_assignment_is_not_the_state() {
         set.arrived(member, 2, None, now);
         set.holds_state(member);
     }
-    assert_eq!(step(&mut set, now), form(&[("0", 2), ("1", 2), ("new", 1)], "members come or go"));
+    assert_eq!(step(&mut set, now), form(&[("0", 2), ("1", 2), ("new", 1)], "new joins"));
     // Before the newcomer has got the state.
     set.exited("0", &failed("was killed"), now);
     set.exited("1", &failed("was killed"), now);

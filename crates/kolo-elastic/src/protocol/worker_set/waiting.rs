@@ -2,7 +2,7 @@
 
 use kolo_schedule::words::counted;
 
-use super::state::{Status, WorkerSet};
+use super::state::{Status, WorkerRecord, WorkerSet};
 use crate::member_name::node_rank_of;
 use crate::protocol::missing::list;
 
@@ -32,7 +32,14 @@ impl WorkerSet {
         }
         if participating().next().is_some() {
             let who = list(participating());
+            let stopped = |worker: &WorkerRecord| worker.status == Status::Participating && worker.is_stopped;
+            let stopped = self.workers.iter().filter(|(_, worker)| stopped(worker));
+            let stopped = list(stopped.map(|(member, _)| member.clone()));
             return Some(match self.ended {
+                Some(_) if !stopped.is_empty() => format!(
+                    "workers have not come back from generation {generation}: {who}; stopped by a signal until \
+                     SIGCONT: {stopped}"
+                ),
                 Some(_) => format!("workers have not come back from generation {generation}: {who}"),
                 None => format!("newcomers wait until generation {generation} has ended its step: {who}"),
             });

@@ -81,7 +81,7 @@ impl State {
                 launcher.regroup.remove(&after);
                 self.announced(job, &formed);
             }
-            Effect::Report(CoordinatorEvent::MemberHung { member }) => {
+            Effect::Report(CoordinatorEvent::MemberHung { member, .. }) => {
                 let worker = self.worker(job, &member).filter(|worker| self.lives(*worker))?;
                 self.workers[worker].place = Place::Gone(None);
                 self.workers[worker].hangs = false;

@@ -71,6 +71,12 @@ impl Server {
         self.listener.token_refusals()
     }
 
+    /// Returns for how long no connection could be served, and why, see
+    /// [`SecureListener::without_threads`].
+    pub fn without_threads(&self) -> Option<(Duration, String)> {
+        self.listener.without_threads()
+    }
+
     /// Sets a value, as a client's request would.
     ///
     /// # Errors

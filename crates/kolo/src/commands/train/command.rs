@@ -147,7 +147,8 @@ impl Train {
         self.refuse_images(&config, &*data)?;
         let algorithm = self.algorithm.as_deref();
         // A worker that dies takes its pushes along, or its part of the optimizer's state.
-        let member = match config.needs_all_workers() {
+        let needs_all = config.needs_all_workers();
+        let member = match needs_all {
             Some(_) => None,
             None => self.communication.member(algorithm)?,
         };
@@ -175,6 +176,8 @@ impl Train {
                  residuals with each of them; use --straggler rebalance, which leaves a slow one less to do",
             ));
         }
+        let option = needs_all.as_ref().map(|needs| &*needs.option);
+        self.communication.report_fixed(option, algorithm)?;
         let group = self.communication.group(algorithm)?;
         let mut servers = [i32::from(group.is_server())];
         group.all_reduce(&mut servers, Op::Sum)?;

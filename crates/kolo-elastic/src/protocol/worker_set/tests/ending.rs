@@ -112,6 +112,54 @@ fn a_job_ends_with_a_member_that_cannot_begin() {
     assert_eq!(step(&mut set, now), abandon());
 }
 
+/// Workers of one node are started with `--shard optimizer`, which forms a fixed group, and those of the other
+/// without it. Both would wait for the others until one side gives up.
+#[test]
+fn a_job_ends_if_some_workers_form_a_fixed_group_and_others_are_members() {
+    let now = Instant::now();
+    for (fixed, other, nodes) in
+        [("node1/0.0", "node0/0.0", ["node 1", "node 0"]), ("node0/0.0", "node1/0.0", ["node 0", "node 1"])]
+    {
+        let mut set = WorkerSet::new(POLICY, now);
+        [fixed, other].iter().for_each(|member| set.started(member));
+        set.fixed(fixed, "`--shard optimizer`");
+        assert_waits(&mut set, now, NOBODY);
+        set.arrived(other, 1, None, now);
+        let Action::Abandon(obstacle) = act(&mut set, now) else { panic!("it waits") };
+        let [fixed, other] = nodes;
+        let parts = [&format!("{fixed}: its `--shard optimizer` needs all workers"), other];
+        assert!(
+            obstacle.is_input && parts.iter().all(|part| obstacle.reason.contains(*part)),
+            "{obstacle:?}"
+        );
+    }
+    // All workers form the fixed group: the coordinator has nothing to decide.
+    let mut set = WorkerSet::new(POLICY, now);
+    ["a", "b"].iter().for_each(|member| set.started(member));
+    ["a", "b"].iter().for_each(|member| set.fixed(member, "`--shard optimizer`"));
+    assert_waits(&mut set, now + POLICY.start_timeout, NOBODY);
+}
+
+/// A program that says nothing of its group: the user learns where to look.
+#[test]
+fn nodes_none_of_whose_workers_arrive_may_have_another_command() {
+    let now = Instant::now();
+    let arrived = |members: &[&str]| {
+        let mut set = WorkerSet::new(POLICY, now);
+        ["node0/0.0", "node0/1.0", "node1/0.0", "node1/1.0"].iter().for_each(|member| set.started(member));
+        members.iter().for_each(|member| set.arrived(member, 1, None, now));
+        set.waits_for()
+    };
+    let hint = "; is the command the same on all nodes, with its --shard?";
+    let missing = "workers have been started and have not arrived: node1/0.0, node1/1.0";
+    assert_eq!(arrived(&[]), None);
+    assert_eq!(arrived(&["node0/0.0", "node0/1.0"]), Some(format!("{missing}{hint}")));
+    // The same command: one of the node's workers has arrived, or the node itself waits for its own.
+    for members in [&["node0/0.0", "node0/1.0", "node1/0.0"][..], &["node0/0.0"]] {
+        assert!(!arrived(members).unwrap().contains("--shard"), "{members:?}");
+    }
+}
+
 #[test]
 fn a_job_that_has_begun_goes_on_without_a_member_that_cannot() {
     let now = Instant::now();
@@ -128,7 +176,7 @@ fn a_job_that_has_begun_goes_on_without_a_member_that_cannot() {
     set.started("new");
     set.exited("new", &cannot_begin(), now);
     set.exited("unknown", &cannot_begin(), now);
-    goes_on(&mut set, "members come or go");
+    goes_on(&mut set, "workers come or go");
     let mut set = participating(3, now);
     (0..3).for_each(|member| set.arrived(&member.to_string(), 2, None, now));
     assert!(matches!(act(&mut set, now), Action::FormGeneration(_)));
