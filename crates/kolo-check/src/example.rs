@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::facts::{Facts, RankFacts};
 use crate::probes::{
     Clock, Cpu, DataFacts, Disk, FolderFacts, Host, HugePages, LinkFacts, Memory, OpenFiles, Processor,
-    Program,
+    Program, SamplesRead,
 };
 use crate::settings::{
     BatchSettings, CheckpointSettings, Exchange, Normalization, RateSettings, Schedule, Settings, Work,
@@ -65,7 +65,12 @@ fn rank(rank: usize) -> RankFacts {
             is_shared: Some(true),
             writer: None,
         },
-        data: Ok(DataFacts { samples: 10_000, test_samples: 2_000, fingerprint: Some("ab".into()) }),
+        data: Ok(DataFacts {
+            samples: 10_000,
+            test_samples: 2_000,
+            fingerprint: Some("ab".into()),
+            read: SamplesRead { read: 32, of: 32 },
+        }),
         trial: Trial::Taken(TrialStep {
             gradient_bytes: 310_000,
             checkpoint_bytes: 640_000,

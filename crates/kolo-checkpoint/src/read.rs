@@ -3,7 +3,9 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
 
 use crate::error::Error;
 use crate::manifest::{FileEntry, MANIFEST, Manifest, TensorEntry};
@@ -21,6 +23,8 @@ pub struct Reader {
     pub(crate) manifest: Manifest,
     /// Contents of `position.json`, read on first use.
     position: OnceLock<serde_json::Value>,
+    /// Files that need not be verified again; `None` to verify each before each use.
+    verified: Option<Arc<Mutex<HashSet<String>>>>,
 }
 
 impl Reader {
@@ -31,7 +35,24 @@ impl Reader {
     /// Returns an error with the file's name if the manifest is missing, damaged, or of a newer format.
     pub fn open(checkpoint: &Path) -> Result<Self, Error> {
         let (folder, manifest) = (checkpoint.to_path_buf(), Manifest::read(checkpoint)?);
-        Ok(Reader { folder, manifest, position: OnceLock::new() })
+        Ok(Reader { folder, manifest, position: OnceLock::new(), verified: None })
+    }
+
+    /// Returns a reader that verifies each file of tensors before its first use only. It is for many reads of
+    /// a few tensors each.
+    pub fn verifying_once(self) -> Self {
+        Reader { verified: Some(Arc::default()), ..self }
+    }
+
+    /// Verifies a file, unless that has been done.
+    pub(crate) fn verify(&self, entry: &FileEntry) -> Result<(), Error> {
+        let Some(verified) = &self.verified else { return scan(&self.folder, entry, |_| {}) };
+        let mut verified = verified.lock();
+        if !verified.contains(&entry.name) {
+            scan(&self.folder, entry, |_| {})?;
+            verified.insert(entry.name.clone());
+        }
+        Ok(())
     }
 
     /// Returns the contents of the checkpoint.
@@ -191,6 +212,14 @@ mod tests {
             reader.uses().unwrap();
         }
         assert_eq!(SCANNED.get() - before, 2);
+        let (once, mut one) = (reader.clone().verifying_once(), [0.0; 6]);
+        for (again, reader) in [(0, &once), (1, &reader)] {
+            for shard in 0..3 {
+                reader.read(Set::Residuals, &prefix(shard), &layout, 0, &mut one).unwrap();
+                assert_eq!(one[..], values(shard));
+            }
+            assert_eq!(SCANNED.get() - before, 3 + again * 3);
+        }
     }
 
     /// Files store integers and truth values in their own types. Frozen tensors have no optimizer state.

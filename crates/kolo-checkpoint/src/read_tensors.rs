@@ -10,7 +10,6 @@ use crate::header::Header;
 use crate::manifest::{FileEntry, MANIFEST, TensorEntry};
 use crate::read::{ANOTHER, Reader};
 use crate::set::Set;
-use crate::stored_file::scan;
 use kolo_optim::finite::are_finite;
 use kolo_optim::{Element, Kind, Layout, Span};
 
@@ -119,7 +118,7 @@ impl Reader {
                 continue;
             }
             let path = self.folder.join(&file.name);
-            scan(&self.folder, file, |_| {})?;
+            self.verify(file)?;
             let opened = kolo_durable::open(&path).map_err(|e| Error::file(&path, e))?;
             let header = Header::read(&opened).map_err(|problem| Error::file(&path, problem))?;
             for held in held {

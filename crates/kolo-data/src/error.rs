@@ -189,6 +189,16 @@ pub enum DataError {
         "{}: holds no image ({}); add images, or remove the folder", folder.display(), crate::decode::ENDINGS.join(", ")
     )]
     EmptyClass { folder: PathBuf },
+    /// None of a class's images can be read, and unreadable ones are skipped.
+    #[error(
+        "{}: Kolo can read none of its {} ({}); --skip-unreadable would leave the class empty: restore one of them, or \
+         remove the folder", folder.display(), counted(files.len(), "image"), listed_files(folder, files)
+    )]
+    UnreadableClass {
+        folder: PathBuf,
+        /// Each file, and what is wrong with it.
+        files: Vec<(PathBuf, String)>,
+    },
     /// A folder beside the training images, or a text beside the training texts, is no part.
     #[error(
         "{}: {} counts as the part to train on, and beside it there may be only `val` and `test`; move this, or rename what is no such \
@@ -279,6 +289,20 @@ impl DataError {
 
 fn of_file(file: Option<&Path>) -> String {
     file.map_or(String::new(), |file| format!("{} ", file.display()))
+}
+
+/// Names the first files of a folder, and says what is wrong with each.
+fn listed_files(folder: &Path, files: &[(PathBuf, String)]) -> String {
+    const NAMED: usize = 10;
+    let words = |(path, problem): &(PathBuf, String)| {
+        format!("{} {problem}", path.strip_prefix(folder).unwrap_or(path).display())
+    };
+    let named: Vec<String> = files.iter().take(NAMED).map(words).collect();
+    let more = match files.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    named.join(", ") + &more
 }
 
 fn with_value(option: &str, value: &str) -> String {

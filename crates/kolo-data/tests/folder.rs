@@ -4,9 +4,12 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use image::{GrayImage, ImageFormat, Luma, Rgb, RgbImage};
-use kolo_data::{AugmentKey, DataError, ImageDataSet, OpenOptions, Part, SampleShape, open, open_with};
+use kolo_data::{
+    AugmentKey, DataError, ImageDataSet, OpenOptions, Part, SampleShape, open, open_with, read_samples,
+};
 use tempfile::TempDir;
 
 fn color(path: &Path, width: u32, height: u32, pixel: [u8; 3]) {
@@ -219,9 +222,52 @@ fn a_file_that_is_no_image_is_named_and_skipped_only_on_request() {
         assert_eq!(data.warnings(), ["Kolo skips 1 unreadable file: dog/3.png"]);
         assert_eq!(data.batch(Part::Train, &[3, 4], None).unwrap().labels, [2, 2]);
     }
+    // A class of which no file is left, whose files lie in a folder below.
+    fs::create_dir(folder.path().join("dog/more")).unwrap();
+    fs::remove_file(folder.path().join("dog/10.JPG")).unwrap();
+    for name in ["2.png", "more/10.JPG"] {
+        fs::write(folder.path().join("dog").join(name), "").unwrap();
+    }
+    let skipping = OpenOptions { skip_unreadable: true, ..options() };
+    let told = opened(folder.path(), &skipping).err().unwrap().to_string();
+    let start = format!("{}/dog: Kolo can read none of its 3 images (2.png is not", folder.path().display());
+    assert!(told.starts_with(&start), "{told}");
+    assert!(
+        told.contains("3.png is not an image of a known format") && told.contains("more/10.JPG is not"),
+        "{told}"
+    );
+    assert!(told.contains("--skip-unreadable would leave the class empty"), "{told}");
     fs::remove_file(&path).unwrap();
     let told = data.batch(Part::Train, &[5], None).unwrap_err().to_string();
     assert!(told.contains("3.png cannot be read: No such file"), "{told}");
+}
+
+/// Of many files, some between those that a sample of them would meet.
+#[test]
+fn the_first_file_that_cannot_be_read_is_found() {
+    let folder = TempDir::new().unwrap();
+    let gray = |name: &str, bytes: &[u8]| {
+        fs::create_dir_all(folder.path().join(name).parent().unwrap()).unwrap();
+        fs::write(folder.path().join(name), bytes).unwrap();
+    };
+    let image = b"P5 2 1 255\n\x10\x20";
+    (0..100).for_each(|number| gray(&format!("train/a/{number:03}.pgm"), image));
+    (0..5).for_each(|number| gray(&format!("test/a/{number}.pgm"), image));
+    let data = opened(folder.path(), &options()).unwrap();
+    let (late, never) = (Instant::now(), Instant::now() + Duration::from_secs(3600));
+    assert_eq!(read_samples(&*data, 2, late).unwrap(), (0, 105));
+    for threads in [0, 1, 3] {
+        assert_eq!(read_samples(&*data, threads, never).unwrap(), (105, 105));
+    }
+    let in_memory = open("fashion-mnist-small").unwrap();
+    assert_eq!(read_samples(&*in_memory, 2, never).unwrap(), (32, 32));
+    for bad in ["test/a/3.pgm", "train/a/077.pgm", "train/a/051.pgm", "train/a/031.pgm"] {
+        gray(bad, &image[..6]);
+        for threads in [1, 3] {
+            let told = read_samples(&*data, threads, never).unwrap_err().to_string();
+            assert!(told.contains(&format!("/{bad} ")), "{told}");
+        }
+    }
 }
 
 #[test]

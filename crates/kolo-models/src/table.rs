@@ -14,6 +14,7 @@ use kolo_weights::WeightsFile;
 use crate::error::Error;
 use crate::image_model::{Blueprint, ImageModel};
 use crate::inference::{Classifier, ModelClassifier};
+use crate::size::Counted;
 use crate::stepper::{DdpStepper, Stepper};
 use crate::traits::{PLAIN, RESIDUAL, Traits, VGG};
 use crate::{gpt2, mlp, resnets, vgg};
@@ -64,7 +65,7 @@ pub static MODELS: &[&dyn NamedModel] = &[
 ];
 
 /// A model of the table, of any type.
-pub trait NamedModel: Sync {
+pub trait NamedModel: Counted + Sync {
     /// Name on the command line.
     fn name(&self) -> &'static str;
 

@@ -6,6 +6,7 @@ use kolo_claim::{Refusal, RefusalKind};
 use kolo_ddp::optimizer::GroupError;
 use kolo_ddp::table::ChoiceError;
 
+use crate::recipe::{NOTHING, OnResume};
 use crate::shell::shell_quoted;
 
 /// Reason that a recipe is invalid, or that a run folder cannot be used.
@@ -70,11 +71,8 @@ pub enum Error {
     #[error("the folder {} is not that of a run, and not empty; choose another", path.display())]
     NotARun { path: PathBuf },
     /// The folder is of a run with other settings.
-    #[error(
-        "the run in {} began with {setting} = {there}, not {here}; choose another folder, or change its \
-         config.toml if you mean that", path.display()
-    )]
-    OtherRecipe { path: PathBuf, setting: String, there: String, here: String },
+    #[error("the run in {} began with {setting} = {there}, not {here}; {}", path.display(), other_recipe(path, setting, there, here, *on_resume))]
+    OtherRecipe { path: PathBuf, setting: String, there: String, here: String, on_resume: OnResume },
     /// The folder of the run to continue does not exist.
     #[error("there is no run folder {}", path.display())]
     FolderMissing { path: PathBuf },
@@ -191,6 +189,30 @@ fn refused(refusal: &Refusal) -> String {
     }
 }
 
+/// Describes what the user may do about a run with another value of a setting.
+fn other_recipe(path: &Path, setting: &str, there: &str, here: &str, on_resume: OnResume) -> String {
+    let folder = shell_quoted(path);
+    let keep = if there == NOTHING { "leave it out".into() } else { format!("give {there}") };
+    let with = if here == NOTHING { "without it".into() } else { format!("with {here}") };
+    let longer = match (there.parse::<u64>(), here.parse::<u64>()) {
+        (Ok(there), Ok(here)) => here > there,
+        _ => false,
+    };
+    match (setting, on_resume) {
+        ("epochs" | "steps", _) if longer => format!(
+            "`kolo train --resume {folder} --{setting} {here}` makes it longer; or {keep} to continue it as it is, or choose \
+             another folder for a new run"
+        ),
+        (_, OnResume::Refused | OnResume::Samples | OnResume::Unused) => {
+            format!("a run keeps that value: {keep} to continue it, or choose another folder for a new run")
+        }
+        _ => format!(
+            "{keep} to continue it as it is, change {setting} in its config.toml to continue it {with}, or choose another \
+             folder for a new run"
+        ),
+    }
+}
+
 /// Describes an invalid setting of a table's entry with the options of the command line.
 fn in_options(error: &ChoiceError) -> String {
     let option = |name: &str| format!("--{}", name.replace('_', "-"));
@@ -227,5 +249,56 @@ fn in_reduction(given: &str, error: &ChoiceError) -> String {
         ),
         ChoiceError::NoSetting { .. } => format!("--reduction {given}: {error}"),
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use crate::{Recipe, RunFolder};
+
+    #[test]
+    fn another_setting_is_refused_with_what_the_user_may_do() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a run");
+        let folder =
+            RunFolder::create(path.clone(), &Recipe { steps: Some(9), ..Recipe::default() }).unwrap();
+        fs::create_dir_all(folder.checkpoints().join("step-00000001")).unwrap();
+        let usual = Recipe { steps: Some(9), ..Recipe::default() };
+        for (config, words) in [
+            (
+                Recipe { epochs: 12, ..usual.clone() },
+                "epochs = 8, not 12; `kolo train --resume 'PATH' --epochs 12` makes it",
+            ),
+            (
+                Recipe { steps: Some(20), ..usual.clone() },
+                "steps = 9, not 20; `kolo train --resume 'PATH' --steps 20` makes",
+            ),
+            (
+                Recipe { steps: None, ..usual.clone() },
+                "change steps in its config.toml to continue it without it, or choose",
+            ),
+            (
+                Recipe { epochs: 3, ..usual.clone() },
+                "epochs = 8, not 3; give 8 to continue it as it is, change epochs",
+            ),
+            (
+                Recipe { dropout: 0.5, ..usual.clone() },
+                "change dropout in its config.toml to continue it with 0.5, or",
+            ),
+            (
+                Recipe { seed: 1, ..usual.clone() },
+                "seed = 0, not 1; a run keeps that value: give 0 to continue it,",
+            ),
+            (
+                Recipe { ema: Some(0.9), ..usual.clone() },
+                "ema = nothing, not 0.9; a run keeps that value: leave it out to",
+            ),
+        ] {
+            let error = RunFolder::create_or_continue(path.clone(), &config, None).unwrap_err();
+            let words = words.replace("PATH", &path.display().to_string());
+            assert!(error.is_input() && error.to_string().contains(&words), "{error}");
+        }
     }
 }

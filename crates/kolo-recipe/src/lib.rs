@@ -26,9 +26,9 @@ pub use error::Error;
 pub use nearest::nearest;
 pub use plan::Plan;
 pub use recipe::{
-    BatchNormalization, DEVICES, InputConfig, LargeBatch, LearningRateSchedule, NeedsAll, OptimizerChoice,
-    OwnParts, PRECISIONS, PrecisionConfig, RateConfig, Recipe, RecipeOptions, Stem, StepRates, SyncConfig,
-    TransformChoices, WORKERS, check_bucket_cap,
+    BatchNormalization, DEVICES, InputConfig, LargeBatch, LearningRateSchedule, NeedsAll, OnResume,
+    OptimizerChoice, OwnParts, PRECISIONS, PrecisionConfig, RateConfig, Recipe, RecipeOptions, SettingChange,
+    Stem, StepRates, SyncConfig, TransformChoices, WORKERS, check_bucket_cap,
 };
 pub use run_claim::RunClaim;
 pub use run_folder::{RunFolder, TokenizerNote};

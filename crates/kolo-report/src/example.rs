@@ -31,6 +31,7 @@ pub(crate) fn run(steps: u64) -> Run {
         buckets: buckets(&[(1e6, 0.0006), (4e6, 0.0022), (4e6, 0.0023), (0.8e6, 0.0005)]),
         ranks: Vec::new(),
         generations: Vec::new(),
+        changes: Vec::new(),
         summary: Some(Summary { world_size: Some(2), transport: Some("shm".into()), ..Summary::default() }),
         remarks: Vec::new(),
     }

@@ -10,6 +10,7 @@
 //! | `ranks` | `ranks.jsonl`: the time use of each rank, one row per comparison |
 //! | `epochs` | `metrics.csv`: one row per epoch |
 //! | `buckets` | `buckets.csv`: one row per bucket |
+//! | `changes` | `changes.jsonl`: one row per setting that changed on the way |
 //! | `generations` | `generations.jsonl`: one row per generation of an elastic job |
 //! | `settings`, `summary` | `config.toml`, `summary.json` |
 //! | `classification` | scores of each class, in `summary.json` |
@@ -19,6 +20,7 @@
 //! | `terminal` | names from outside as text for a terminal |
 
 mod buckets;
+mod changes;
 mod classification;
 mod csv;
 mod epochs;
@@ -35,6 +37,7 @@ mod terminal;
 pub mod units;
 
 pub use buckets::{BUCKETS, BucketRow};
+pub use changes::{CHANGES, ChangeRow};
 pub use classification::{ClassScores, Classification, WrongSample};
 pub use csv::NumberTable;
 pub use epochs::{EpochRow, METRICS};

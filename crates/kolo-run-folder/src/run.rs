@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::buckets::{self, BucketRow};
+use crate::changes::{self, ChangeRow};
 use crate::csv::NumberTable;
 use crate::epochs;
 use crate::error::Error;
@@ -38,7 +39,9 @@ pub struct Run {
     pub ranks: Vec<RanksRow>,
     /// `generations.jsonl`; empty if the job was not elastic.
     pub generations: Vec<GenerationRow>,
-    /// `summary.json`, which only a completed run has.
+    /// `changes.jsonl`; empty if the run kept its settings.
+    pub changes: Vec<ChangeRow>,
+    /// `summary.json`, which only a run has that has done its last step.
     pub summary: Option<Summary>,
     /// Sentences about missing or incomplete files.
     pub remarks: Vec<String>,
@@ -61,8 +64,11 @@ impl Run {
         let (buckets, about_buckets) = buckets::read(folder)?;
         let (ranks, about_ranks) = ranks::read(folder)?;
         let (generations, about_generations) = generations::read(folder)?;
-        remarks.extend([about_epochs, about_buckets, about_ranks, about_generations].into_iter().flatten());
+        let (changes, about_changes) = changes::read(folder)?;
+        let about = [about_epochs, about_buckets, about_ranks, about_generations, about_changes];
+        remarks.extend(about.into_iter().flatten());
         let summary = summary::read(folder)?;
+        remarks.extend(summary.as_ref().and_then(|summary| without_checkpoint(folder, summary)));
         if summary.is_none() {
             remarks.push("There is no summary.json: the run is still training, or has ended early.".into());
         }
@@ -78,6 +84,7 @@ impl Run {
             buckets,
             ranks,
             generations,
+            changes,
             summary,
             remarks,
         })
@@ -90,6 +97,18 @@ impl Run {
         let given = || self.settings.number("nproc").map(|number| number as usize);
         at_end.or_else(latest).or_else(given)
     }
+}
+
+/// Says that the checkpoint of the last step is missing, which a full disk may have prevented.
+fn without_checkpoint(folder: &Path, summary: &Summary) -> Option<String> {
+    let (checkpoints, step) = (folder.join("checkpoints"), summary.steps?);
+    let is_missing = !checkpoints.join(format!("step-{step:08}")).exists();
+    is_missing.then(|| {
+        format!(
+            "There is no checkpoint of the last step, {step}, whose weights summary.json describes; `kolo train --resume` \
+             continues from the one before, if there is one."
+        )
+    })
 }
 
 /// Finds the unit in the name of a column such as `images_per_second`.
@@ -115,6 +134,25 @@ mod tests {
         assert_eq!((run.world_size(), run.unit.as_str(), run.remarks.len()), (Some(3), "samples", 4));
         std::fs::write(folder.path().join("metrics.csv"), "epoch,tokens_per_second\n1,2.5\n").unwrap();
         assert_eq!(Run::read(folder.path()).unwrap().unit, "tokens");
+    }
+
+    #[test]
+    fn a_summary_without_its_checkpoint_is_remarked() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("config.toml", "nproc = 1\n");
+        write("summary.json", "{ \"steps\": 7 }");
+        let remarks = || {
+            let run = Run::read(folder.path()).unwrap();
+            run.remarks
+                .into_iter()
+                .filter(|remark| remark.contains("checkpoint of the last step, 7,"))
+                .count()
+        };
+        std::fs::create_dir_all(folder.path().join("checkpoints/step-00000006")).unwrap();
+        assert_eq!(remarks(), 1);
+        std::fs::create_dir(folder.path().join("checkpoints/step-00000007")).unwrap();
+        assert_eq!(remarks(), 0);
     }
 
     #[test]

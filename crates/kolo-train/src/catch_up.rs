@@ -6,12 +6,13 @@ use kolo_ddp::checkpoint::{self, Position};
 use kolo_metrics::{Progress, Record, SinkContext, StepRow};
 use kolo_recipe::Error::NotTheWriter;
 use kolo_recipe::RunFolder;
+use kolo_run_folder::ChangeRow;
 
 use crate::checkpoints;
 use crate::due::{Demand, Due};
 use crate::error::Error;
 use crate::framework::Framework;
-use crate::resume_check::check_end;
+use crate::resume_check::{changed, check_end, refuse, words};
 use crate::run_writer::RunWriter;
 use crate::worker::Worker;
 
@@ -42,10 +43,13 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         Ok(())
     }
 
-    /// Refuses to continue with other samples than those of the checkpoint, unless the user accepts them,
-    /// with another tokenizer, and from a checkpoint beyond the end of the run.
+    /// Refuses to continue with settings that the checkpoint does not fit, with other samples than those of
+    /// the checkpoint, unless the user accepts them, with another tokenizer, and from a checkpoint beyond the
+    /// end of the run. Keeps the other changes of settings for the report.
     fn check_position(&mut self, folder: &RunFolder, position: &Position) -> Result<(), Error> {
         let path = checkpoint::path(&folder.checkpoints(), position.step);
+        self.changes = changed(&self.job.config, position)?;
+        refuse(&path, &self.changes)?;
         self.task.data.tokenizer().map_or(Ok(()), |own| folder.check_tokenizer(position, own))?;
         let checked = self.sampling.check(&path, position, &self.calendar.position(position.step));
         match checked {
@@ -118,6 +122,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
                     RunWriter::new(&SinkContext { folder: None, ..run }, &self.job.sinks, &self.sampling);
                 told.begin(progress)?;
                 self.tell(&mut told, &Record::Note(&complete(folder, progress)), progress);
+                self.report_changes(&mut told, progress);
             }
             return Ok(());
         }
@@ -143,6 +148,9 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             let note = format!("continuing {path} after step {}", progress.step());
             self.tell(&mut new, &Record::Note(&note), progress);
         }
+        if begins && self.job.resume {
+            self.report_changes(&mut new, progress);
+        }
         self.tell(&mut new, &Record::Note(&self.describe()), progress);
         self.record_generation(&mut new, progress);
         let written = |folder: &RunFolder| folder.has_checkpoint(progress.step());
@@ -162,6 +170,25 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             self.call_listeners(&Record::Epoch(row), progress);
         }
         Ok(())
+    }
+
+    /// Tells the user which settings have changed since the checkpoint, and records them.
+    fn report_changes(&mut self, writer: &mut RunWriter, progress: &Progress) {
+        let (step, changes) = (progress.step(), std::mem::take(&mut self.changes));
+        for change in &changes {
+            self.tell(writer, &Record::Note(&words(change, step, progress.is_over())), progress);
+        }
+        if progress.is_over() {
+            return;
+        }
+        let rows = changes.into_iter().map(|change| ChangeRow {
+            step,
+            setting: change.setting,
+            before: change.before,
+            after: change.after,
+        });
+        let rows: Vec<ChangeRow> = rows.collect();
+        self.tell(writer, &Record::Continued { step, changes: &rows }, progress);
     }
 
     /// Claims the run folder for this generation on rank 0, and returns the folder with that claim, or the

@@ -16,7 +16,7 @@ use kolo_recipe::RunFolder;
 use crate::due::{Demand, Due};
 use crate::error::Error;
 use crate::patience::{PATIENCE, patiently};
-use crate::resume_check::{STATE, explained, state_settings};
+use crate::resume_check::{RECIPE, explained};
 use crate::sampling::Sampling;
 use crate::warn::Warnings;
 
@@ -33,8 +33,8 @@ struct Series {
     folder: PathBuf,
     keep: usize,
     sampling: Sampling,
-    /// Settings that decide which state a checkpoint has.
-    state: BTreeMap<String, String>,
+    /// Settings on which a result depends.
+    recipe: BTreeMap<String, String>,
     /// `None` until the folder can be written to.
     writer: Option<Writer>,
     /// Last checkpoint, if it has not even reached the writer.
@@ -53,7 +53,7 @@ impl Checkpoints {
             keep,
             sampling: sampling.clone(),
             // A recipe that cannot be written has made no run folder.
-            state: state_settings(config).unwrap_or_default(),
+            recipe: config.noted().unwrap_or_default(),
             writer: None,
             unwritten: None,
             lost: None,
@@ -120,7 +120,7 @@ impl Series {
         let _working = kolo_elastic::working();
         let mut position = progress.noted();
         self.sampling.write(&mut position);
-        position.notes[STATE] = serde_json::json!(self.state);
+        position.notes[RECIPE] = serde_json::json!(self.recipe);
         self.lost = None;
         if ddp.with_replica(|replica| replica.divides_state()) {
             return self.write_divided(ddp, &position, at_end);

@@ -36,12 +36,12 @@ pub enum Error {
          miss others; restore the old value, or continue anyway with --accept-changed-data", checkpoint.display()
     )]
     OtherSamples { checkpoint: PathBuf, setting: String, there: String, here: String },
-    /// The checkpoint to continue from lacks the state that a changed setting needs.
+    /// The checkpoint to continue from holds what another value of a setting has decided.
     #[error(
         "{} was written with {setting} = {there}, and config.toml has {here}: {problem}; restore the old value, or \
          start a new run", checkpoint.display()
     )]
-    OtherState { checkpoint: PathBuf, setting: &'static str, there: String, here: String, problem: String },
+    OtherState { checkpoint: PathBuf, setting: String, there: String, here: String, problem: String },
     /// The run to continue was begun with parts of its program that are not here.
     #[error(
         "the run began with {there} of its program's own, and this program brings {here}; continue it with that \

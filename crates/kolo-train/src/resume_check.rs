@@ -7,36 +7,25 @@ use kolo_data::{DataSet, Part};
 use kolo_ddp::Sampler;
 use kolo_ddp::checkpoint::{Position, Reader};
 use kolo_metrics::Calendar;
-use kolo_recipe::{Recipe, RunFolder};
+use kolo_recipe::{OnResume, Recipe, RunFolder, SettingChange};
 
 use crate::error::Error;
 use crate::sampling::Sampling;
 
 /// Key in a position's notes.
-pub(crate) const STATE: &str = "state";
+pub(crate) const RECIPE: &str = "recipe";
 
-/// Settings that decide which state a checkpoint has, by their names in `config.toml`.
-const DECIDING: [&str; 8] =
-    [MODEL, "stem", "batch_norm", "optimizer.name", "ema", "reduction", "sync.mode", "sync.islands"];
-const MODEL: &str = "model";
+/// Settings that may shape the model or its state, or their sections.
+const SHAPING: [&str; 5] = ["data", "input.", "groups", "optimizer.settings.", "own."];
 
-/// Returns the settings that decide which state a checkpoint has, as a note in it.
-pub(crate) fn state_settings(config: &Recipe) -> Result<BTreeMap<String, String>, Error> {
-    let all = config.stated()?;
-    Ok(all.into_iter().filter(|(name, _)| DECIDING.contains(&name.as_str())).collect())
+/// Returns the settings that have changed since a checkpoint, those first for which the run is refused; none
+/// for a checkpoint without such notes.
+pub(crate) fn changed(config: &Recipe, position: &Position) -> Result<Vec<SettingChange>, Error> {
+    let noted: Option<BTreeMap<String, String>> = serde_json::from_value(position.notes[RECIPE].clone()).ok();
+    Ok(noted.map_or(Ok(Vec::new()), |noted| config.changes_since(&noted))?)
 }
 
-/// Returns the first of those settings that is not what the checkpoint was written with; `None`, too, for a
-/// checkpoint of an older version without such notes.
-fn changed(config: &Recipe, position: &Position) -> Result<Option<(&'static str, String, String)>, Error> {
-    let noted = serde_json::from_value(position.notes[STATE].clone());
-    let noted: BTreeMap<String, String> = noted.unwrap_or_default();
-    let here = state_settings(config)?;
-    let pair = |name: &'static str| Some((name, noted.get(name)?.clone(), here.get(name)?.clone()));
-    Ok(DECIDING.into_iter().filter_map(pair).find(|(_, there, here)| there != here))
-}
-
-/// Names the changed setting to which an error of a checkpoint is due, if there is one.
+/// Names the changed setting to which an error of a checkpoint may be due, if there is one.
 pub(crate) fn explained(folder: &RunFolder, config: &Recipe, error: kolo_ddp::Error) -> Error {
     use kolo_ddp::Error::{Checkpoint, CheckpointUnreadable, Setting};
     let found = folder
@@ -44,12 +33,40 @@ pub(crate) fn explained(folder: &RunFolder, config: &Recipe, error: kolo_ddp::Er
         .ok()
         .filter(|_| matches!(error, Checkpoint(_) | CheckpointUnreadable { .. } | Setting(_)));
     let position = found.as_ref().and_then(|found| Reader::open(&found.path).ok()?.position().ok());
-    let setting = position.and_then(|position| changed(config, &position).ok()?);
-    match (found, setting) {
-        (Some(found), Some((setting, there, here))) => {
-            Error::OtherState { checkpoint: found.path, setting, there, here, problem: error.to_string() }
-        }
+    let may_explain = |change: &SettingChange| {
+        change.on_resume == OnResume::Refused || SHAPING.iter().any(|name| change.setting.starts_with(name))
+    };
+    let change = position.and_then(|position| changed(config, &position).ok()?.into_iter().find(may_explain));
+    match (found, change) {
+        (Some(found), Some(change)) => other_state(&found.path, &change, error.to_string()),
         _ => error.into(),
+    }
+}
+
+fn other_state(checkpoint: &Path, change: &SettingChange, problem: String) -> Error {
+    let SettingChange { setting, before: there, after: here, .. } = change.clone();
+    Error::OtherState { checkpoint: checkpoint.to_owned(), setting, there, here, problem }
+}
+
+/// Refuses a change of a setting whose consequences the checkpoint holds.
+pub(crate) fn refuse(checkpoint: &Path, changes: &[SettingChange]) -> Result<(), Error> {
+    match changes.iter().find(|change| change.on_resume == OnResume::Refused) {
+        Some(change) => Err(other_state(checkpoint, change, change.why.into())),
+        None => Ok(()),
+    }
+}
+
+/// Describes a change for the user: what becomes of it after so many steps of a run, which `is_over` or not.
+pub(crate) fn words(change: &SettingChange, step: u64, is_over: bool) -> String {
+    let SettingChange { setting, before, after, on_resume, why } = change;
+    match (is_over, on_resume) {
+        (true, _) => format!("{setting} = {after} has no effect: the run is over, and had {before}"),
+        (false, OnResume::Unused) => {
+            format!(
+                "{setting} = {after} has no effect where a run continues ({why}); before step {step} it was {before}"
+            )
+        }
+        (false, _) => format!("{setting} = {after} from step {step} on, and {before} before"),
     }
 }
 
@@ -57,8 +74,8 @@ pub(crate) fn explained(folder: &RunFolder, config: &Recipe, error: kolo_ddp::Er
 ///
 /// # Errors
 ///
-/// There is no good checkpoint, the checkpoint is of another model or tokenizer or beyond the end of the
-/// run, or, unless `accept_changed_data`, it has other samples.
+/// There is no good checkpoint, the checkpoint is of another model or tokenizer, or of other settings that it
+/// depends on, or beyond the end of the run, or, unless `accept_changed_data`, it has other samples.
 pub fn check_resume<D: DataSet + ?Sized>(
     folder: &RunFolder,
     config: &Recipe,
@@ -67,10 +84,7 @@ pub fn check_resume<D: DataSet + ?Sized>(
 ) -> Result<(), Error> {
     let found = folder.newest_checkpoint()?;
     let position = Reader::open(&found.path)?.position()?;
-    if let Some((setting @ MODEL, there, here)) = changed(config, &position)? {
-        let problem = "its weights are those of another model".into();
-        return Err(Error::OtherState { checkpoint: found.path, setting, there, here, problem });
-    }
+    refuse(&found.path, &changed(config, &position)?)?;
     data.tokenizer().map_or(Ok(()), |tokenizer| folder.check_tokenizer(&position, tokenizer))?;
     let growth = &config.large_batch.grow_batch;
     let samples = data.samples(Part::Train);

@@ -192,6 +192,7 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
             rate,
             ddp,
             sampling,
+            changes: Vec::new(),
             stop,
             began: Instant::now(),
             step_began: Instant::now(),

@@ -11,6 +11,8 @@ use kolo_data::{DataSet, Loader};
 use kolo_ddp::{Ddp, Sampler};
 use kolo_metrics::{Calendar, Progress, Record, SampleCounts, Summary};
 
+use kolo_recipe::SettingChange;
+
 use crate::due::Due;
 use crate::error::Error;
 use crate::evaluate::Evaluated;
@@ -51,6 +53,8 @@ pub(crate) struct Worker<'a, F: Framework<M>, M, D: DataSet + ?Sized> {
     pub(crate) ddp: Ddp<F::Model>,
     /// The facts that decide which samples come in which step.
     pub(crate) sampling: Sampling,
+    /// Settings that have changed since the checkpoint, until they are reported.
+    pub(crate) changes: Vec<SettingChange>,
     pub(crate) stop: StopRequested,
     /// Start of this worker.
     pub(crate) began: Instant,

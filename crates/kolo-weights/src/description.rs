@@ -80,7 +80,7 @@ impl Description {
     }
 
     pub(crate) fn json(&self) -> Result<String, WeightsError> {
-        let what = "the description of the weights";
+        let what = "the description of the weights".into();
         let text = serde_json::to_string_pretty(self);
         text.map(|text| text + "\n").map_err(|e| WeightsError::Encode { what, problem: e.to_string() })
     }

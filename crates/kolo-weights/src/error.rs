@@ -17,8 +17,8 @@ pub enum WeightsError {
     #[error(transparent)]
     Checkpoint(#[from] kolo_ddp::CheckpointError),
     /// The weights or their description cannot be encoded.
-    #[error("cannot write {what}: {problem}")]
-    Encode { what: &'static str, problem: String },
+    #[error("cannot write {}: {problem}", what.display())]
+    Encode { what: PathBuf, problem: String },
     /// The folder is not a run folder.
     #[error(
         "{} is no run folder: it has no config.toml; give the folder that `kolo train` has written to",

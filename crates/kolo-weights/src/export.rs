@@ -1,17 +1,18 @@
 //! Exports a run's weights to a file, with a description beside it.
 
 use std::fs::{self, Permissions};
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use kolo_ddp::checkpoint::{self, Reader};
 use kolo_recipe::{Error, RunFolder};
 
 use crate::description::{self, Description};
 use crate::error::WeightsError;
-use crate::format::{NamedTensor, WeightFormat};
-use crate::tensors::tensors;
+use crate::format::{Draft, Tensors, WeightFormat};
+use crate::tensors::CheckpointTensors;
 
 /// Result of an export.
 #[derive(Clone, Debug)]
@@ -66,28 +67,39 @@ pub fn export(
         }
     }
     let reader = Reader::open(&checkpoint(run, which)?)?;
-    let tensors = tensors(&reader)?;
+    let tensors: Arc<dyn Tensors> = Arc::new(CheckpointTensors::new(&reader, format.stored));
     let description = Description::of(run, &reader.position()?)?;
-    let stored = tensors.into_iter().map(|tensor| {
-        let stored = (format.stored)(&tensor.name);
-        let tensor = NamedTensor { name: stored.name, ..tensor };
-        if stored.transposed { tensor.transposed() } else { tensor }
-    });
-    let stored: Vec<NamedTensor> = stored.collect();
-    let count = stored.len();
-    if let Some(folder) = &format.folder {
-        let config = (folder.encode)(&stored, &description)?;
-        fs::create_dir(out).map_err(|e| Error::file(out, e))?;
-        write_new(&out.join(folder.config), config.as_bytes())?;
+    let count = tensors.heads().len();
+    // Damage is found before anything is written.
+    if count > 0 {
+        tensors.bytes(0)?;
     }
-    let data = (format.encode)(stored, &description)?;
-    if let Some(path) = tokenizer {
-        let json = kolo_durable::read(&path).map_err(|source| WeightsError::Read { path, source })?;
-        write_new(&tokenizer_path, &json)?;
+    let mut made = Vec::new();
+    let write = || -> Result<(), WeightsError> {
+        if let Some(folder) = &format.folder {
+            let config = (folder.encode)(tensors.heads(), &description)?;
+            fs::create_dir(out).map_err(|e| Error::file(out, e))?;
+            made.push(out.to_owned());
+            made.push(out.join(folder.config));
+            write_new(&out.join(folder.config), config.as_bytes())?;
+        }
+        if let Some(path) = tokenizer {
+            let json = kolo_durable::read(&path).map_err(|source| WeightsError::Read { path, source })?;
+            write_new(&tokenizer_path, &json)?;
+            made.push(tokenizer_path.clone());
+        }
+        // The description comes first, so that the weights never exist without it.
+        write_new(&description_path, description.json()?.as_bytes())?;
+        made.push(description_path.clone());
+        write_new_with(&file, |draft| (format.write)(&tensors, &description, draft))
+    };
+    if let Err(error) = write() {
+        // Half an export would be in the way of the next one.
+        for path in made.iter().rev() {
+            let _ = if path.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
+        }
+        return Err(error);
     }
-    // The description comes first, so that the weights never exist without it.
-    write_new(&description_path, description.json()?.as_bytes())?;
-    write_new(&file, &data)?;
     Ok(Exported { description, description_path, tensors: count })
 }
 
@@ -139,14 +151,23 @@ fn of_step(run: &RunFolder, step: u64) -> Result<PathBuf, WeightsError> {
 
 /// Writes a new file as a whole or not at all.
 fn write_new(path: &Path, data: &[u8]) -> Result<(), WeightsError> {
+    write_new_with(path, |draft| fs::write(draft.path, data).map_err(|error| draft.failed(error)))
+}
+
+/// Like [`write_new`], with a function that writes the draft.
+fn write_new_with(
+    path: &Path,
+    write: impl FnOnce(&Draft<'_>) -> Result<(), WeightsError>,
+) -> Result<(), WeightsError> {
     let fail = |e| WeightsError::from(Error::file(path, e));
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // Like any new file, with the permissions that the umask leaves.
-    let mut draft = tempfile::Builder::new()
+    let draft = tempfile::Builder::new()
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder)
         .map_err(|e| fail(e.kind().into()))?;
-    draft.write_all(data).and_then(|()| draft.as_file().sync_all()).map_err(fail)?;
+    write(&Draft { path: draft.path(), out: path })?;
+    draft.as_file().sync_all().map_err(fail)?;
     match draft.persist_noclobber(path) {
         Ok(_) => kolo_durable::sync_folder(folder).map_err(fail),
         Err(e) if e.error.kind() == ErrorKind::AlreadyExists => {

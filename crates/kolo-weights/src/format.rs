@@ -1,7 +1,9 @@
 //! The description of a weights format: one line of the table in `formats/`.
 
 use std::fmt;
+use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use kolo_ddp::Element;
 use kolo_recipe::Recipe;
@@ -19,8 +21,9 @@ pub struct WeightFormat {
     pub(crate) check: fn(run: &Recipe) -> Result<(), WeightsError>,
     /// Returns the place in a file of the tensor at a path of the model.
     pub(crate) stored: fn(path: &str) -> Stored,
-    /// Encodes a file: its tensors, as they are stored there, and the description as JSON.
-    pub(crate) encode: fn(Vec<NamedTensor>, &Description) -> Result<Vec<u8>, WeightsError>,
+    /// Writes a file: its tensors, as they are stored there, and the description as JSON. Holds one tensor at
+    /// a time.
+    pub(crate) write: fn(&Arc<dyn Tensors>, &Description, &Draft<'_>) -> Result<(), WeightsError>,
     /// Returns true for the beginning of a file of this format.
     pub(crate) recognizes: fn(&[u8]) -> bool,
     /// Returns the description, as JSON, in the file at a path; `None` if it is of another format, holds
@@ -46,7 +49,7 @@ pub(crate) struct FolderFormat {
     /// Name of the file that describes the model.
     pub(crate) config: &'static str,
     /// Encodes the latter, for tensors as they are stored.
-    pub(crate) encode: fn(&[NamedTensor], &Description) -> Result<String, WeightsError>,
+    pub(crate) encode: fn(&[TensorHead], &Description) -> Result<String, WeightsError>,
 }
 
 impl fmt::Debug for WeightFormat {
@@ -65,6 +68,58 @@ pub struct Stored {
     pub name: String,
     /// True if it is a matrix that the file stores transposed.
     pub transposed: bool,
+}
+
+/// A file that is written, and gets its name when it is whole.
+pub(crate) struct Draft<'a> {
+    /// Path of the draft, an empty file.
+    pub(crate) path: &'a Path,
+    /// Path that it will have.
+    pub(crate) out: &'a Path,
+}
+
+impl Draft<'_> {
+    /// Returns the error of a write that has failed.
+    pub(crate) fn failed(&self, error: io::Error) -> WeightsError {
+        kolo_recipe::Error::file(self.out, error).into()
+    }
+}
+
+/// A tensor of a file without its elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TensorHead {
+    pub(crate) name: String,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) element: Element,
+}
+
+impl TensorHead {
+    /// Returns the number of bytes in a file.
+    pub(crate) fn bytes(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.element.bytes()
+    }
+
+    /// Exchanges rows and columns, as [`NamedTensor::transposed`] does.
+    pub(crate) fn transposed(mut self) -> Self {
+        if self.shape.len() == 2 && self.element == Element::F32 {
+            self.shape.reverse();
+        }
+        self
+    }
+}
+
+/// The tensors of a file, each of which is made when its turn to be written comes: so nobody needs all of
+/// them at once.
+pub(crate) trait Tensors: Send + Sync {
+    /// Returns all tensors without their elements.
+    fn heads(&self) -> &[TensorHead];
+
+    /// Returns the little-endian elements of a tensor by its number.
+    ///
+    /// # Errors
+    ///
+    /// The checkpoint is damaged or cannot be read.
+    fn bytes(&self, number: usize) -> Result<Vec<u8>, WeightsError>;
 }
 
 /// A tensor with its name.

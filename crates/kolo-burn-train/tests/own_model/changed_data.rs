@@ -60,6 +60,12 @@ fn other_samples_and_other_orders_are_refused_by_name() {
     // More epochs, or another rate, change no sample.
     let longer = rest(place.path(), |recipe| (recipe.epochs, recipe.rate.lr) = (4, 0.05));
     assert_eq!(run_over(Group::alone(), longer, unchanged()).unwrap().unwrap().steps, 32);
+    let changes = std::fs::read_to_string(place.path().join("changes.jsonl")).unwrap();
+    let changes: Vec<serde_json::Value> =
+        changes.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let row = |setting: &str, before: &str, after: &str| serde_json::json!({ "step": 11, "setting": setting, "before": before, "after": after });
+    let expected = [row("epochs", "3", "4"), row("rate.lr", "0.1", "0.05"), row("steps", "11", "nothing")];
+    assert_eq!(changes, expected);
 }
 
 /// The error names the setting in `config.toml`, not only the file that does not fit.

@@ -33,6 +33,7 @@ mod slow_link;
 mod slow_worker;
 mod steps;
 mod trial_step;
+mod unread_files;
 mod warmup;
 
 use kolo_report::findings::search;
@@ -63,6 +64,7 @@ pub static CHECKS: &[Check] = &[
     checkpoint::CHECK,
     data::CHECK,
     data_differs::CHECK,
+    unread_files::CHECK,
     learning_rate::CHECK,
     scaling::CHECK,
     warmup::CHECK,

@@ -11,4 +11,15 @@ pub struct DataFacts {
     pub test_samples: usize,
     /// Hash of the samples, if the data set has one.
     pub fingerprint: Option<String>,
+    /// Number of samples that the rank has read.
+    pub read: SamplesRead,
+}
+
+/// Number of samples that a rank has read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SamplesRead {
+    /// Samples that it has read.
+    pub read: usize,
+    /// Samples that it was to read: all if each is a file, else some.
+    pub of: usize,
 }

@@ -17,7 +17,7 @@ pub use kolo_ddp::Processor;
 
 pub use clock::Clock;
 pub use cpu::{Cpu, Quota};
-pub use data::DataFacts;
+pub use data::{DataFacts, SamplesRead};
 pub use folder::{Disk, FolderFacts, FolderProbe};
 pub use host::Host;
 pub use huge_pages::HugePages;

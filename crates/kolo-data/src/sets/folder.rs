@@ -1,5 +1,6 @@
 //! The user's own images: a folder for each class, read as torchvision's `ImageFolder` reads it.
 
+use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -71,24 +72,26 @@ impl FolderSet {
         let mut skipped = Vec::new();
         if options.skip_unreadable {
             for part in Part::ALL {
-                let classes = listing.classes.len();
+                let classes = listing.classes.clone();
                 let samples = listing.part_mut(part);
-                let before = samples.clone();
-                let readable = readable(samples, channels, options.threads);
-                let mut kept = readable.iter();
+                let problems = problems(samples, channels, options.threads);
+                let mut has_good = vec![false; classes.len()];
+                for (sample, problem) in samples.iter().zip(&problems) {
+                    has_good[sample.label as usize] |= problem.is_none();
+                }
+                let emptied =
+                    samples.iter().map(|sample| sample.label).find(|label| !has_good[*label as usize]);
+                if let Some(label) = emptied {
+                    return Err(unreadable_class(samples, &problems, label, &classes));
+                }
+                let mut problems = problems.iter();
                 samples.retain(|sample| {
-                    let is_kept = kept.next() == Some(&true);
+                    let is_kept = problems.next().is_some_and(Option::is_none);
                     if !is_kept {
                         skipped.push(sample.path.strip_prefix(root).unwrap_or(&sample.path).into());
                     }
                     is_kept
                 });
-                let mut has_samples = vec![false; classes];
-                samples.iter().for_each(|sample| has_samples[sample.label as usize] = true);
-                let emptied = before.iter().find(|sample| !has_samples[sample.label as usize]);
-                if let Some(folder) = emptied.and_then(|sample| sample.path.parent()) {
-                    return Err(DataError::EmptyClass { folder: folder.into() });
-                }
             }
         }
         let statistics = match channels {
@@ -105,24 +108,41 @@ impl FolderSet {
     }
 }
 
-/// Returns which of the files can be decoded, in their order.
-fn readable(samples: &[Sample], channels: usize, threads: usize) -> Vec<bool> {
+/// Returns the error of a class of which no file can be decoded.
+fn unreadable_class(
+    samples: &[Sample],
+    problems: &[Option<String>],
+    label: u32,
+    classes: &[String],
+) -> DataError {
+    let of_class = samples.iter().zip(problems).filter(|(sample, _)| sample.label == label);
+    let files: Vec<(PathBuf, String)> = of_class
+        .map(|(sample, problem)| (sample.path.clone(), problem.clone().unwrap_or_default()))
+        .collect();
+    let name = classes.get(label as usize).map(String::as_str).unwrap_or_default();
+    let first = files.first().map_or(Path::new(""), |(path, _)| path);
+    let folder = first.ancestors().skip(1).find(|above| above.file_name() == Some(name.as_ref()));
+    DataError::UnreadableClass { folder: folder.unwrap_or(first).into(), files }
+}
+
+/// Returns what is wrong with each of the files, in their order; `None` for those that can be decoded.
+fn problems(samples: &[Sample], channels: usize, threads: usize) -> Vec<Option<String>> {
     let next = AtomicUsize::new(0);
     let of_thread = || {
         let mut found = Vec::new();
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(sample) = samples.get(at) else { return found };
-            found.push((at, decode::read(&sample.path, channels).is_ok()));
+            let decoded = catch_unwind(|| decode::read(&sample.path, channels).err());
+            found.push((at, decoded.unwrap_or_else(|_| Some("breaks its decoder".into()))));
         }
     };
-    let found: Vec<(usize, bool)> = std::thread::scope(|scope| {
+    let found: Vec<(usize, Option<String>)> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(of_thread)).collect();
-        // A decoder that panics has seen no image.
         threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
     });
-    let mut all = vec![false; samples.len()];
-    found.into_iter().for_each(|(at, is_readable)| all[at] = is_readable);
+    let mut all = vec![Some("was not read".into()); samples.len()];
+    found.into_iter().for_each(|(at, problem)| all[at] = problem);
     all
 }
 

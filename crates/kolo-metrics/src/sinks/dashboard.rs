@@ -55,7 +55,7 @@ impl MetricSink for Dashboard {
                 let words = epoch_words(row, run.epochs, &run.unit, is_alone(row, number));
                 run.say(words);
             }
-            Record::Summary(_) => {}
+            Record::Summary(_) | Record::Continued { .. } => {}
         });
         Ok(())
     }

@@ -56,6 +56,7 @@ struct Clock {
 impl MetricSink for JsonLog {
     fn record(&mut self, record: &Record<'_>) -> Result<(), Error> {
         let event = match record {
+            Record::Continued { .. } => return Ok(()),
             Record::Note(line) => event("note", [("message", json!(line))]),
             Record::Generation { generation, world_size } => event(
                 "generation",

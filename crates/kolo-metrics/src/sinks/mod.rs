@@ -5,6 +5,7 @@
 
 mod append_file;
 mod buckets;
+mod changes;
 mod console;
 mod dashboard;
 mod generations;
@@ -31,6 +32,7 @@ pub static SINKS: &[SinkEntry] = &[
     buckets::ENTRY,
     ranks::ENTRY,
     generations::ENTRY,
+    changes::ENTRY,
     tuning::ENTRY,
     tensorboard::ENTRY,
     prometheus::ENTRY,

@@ -4,6 +4,7 @@ use kolo_comm::Generation;
 use kolo_ddp::StepReport;
 use kolo_recipe::Recipe;
 use kolo_recipe::RunFolder;
+use kolo_run_folder::ChangeRow;
 
 use super::live::LiveMetrics;
 use crate::meter::{EpochRow, Meter, StepRow};
@@ -69,6 +70,13 @@ pub trait MetricSink {
 pub enum Record<'a> {
     /// A message for the user.
     Note(&'a str),
+    /// The run continues from a checkpoint, before the first step of its new part.
+    Continued {
+        /// Steps done at the checkpoint.
+        step: u64,
+        /// Settings that have changed since.
+        changes: &'a [ChangeRow],
+    },
     /// The job continues with other workers.
     Generation {
         /// The generation's number, and the reason for it.

@@ -88,6 +88,7 @@ impl MetricSink for Terminal {
                     self.console.say(tuning.to_string());
                 }
             }
+            Record::Continued { .. } => {}
             Record::Epoch(row) => self.epoch(row),
             Record::Summary(summary) => self.end(summary),
         }

@@ -17,6 +17,7 @@ use super::model::{Gpt2, Gpt2Config, lengths};
 use crate::error::Error;
 use crate::image_model::Blueprint;
 use crate::inference::Classifier;
+use crate::size::{Counted, ModelSize};
 use crate::stepper::{DdpStepper, Stepper};
 use crate::table::NamedModel;
 use crate::traits::{TEXT, Traits};
@@ -81,27 +82,13 @@ pub(crate) static SIZES: [Gpt2Entry; 5] = [
     },
 ];
 
-/// Number of parameters of a language model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LanguageModelSize {
-    /// Of all its tensors.
-    pub all: usize,
-    /// Of the largest one.
-    pub largest: usize,
-}
-
-/// Returns the size of the language model `name` for so many tokens.
-///
-/// # Errors
-///
-/// No language model has that name; lists the known ones.
-pub fn language_model_size(name: &str, vocabulary: usize) -> Result<LanguageModelSize, kolo_recipe::Error> {
-    let known = || SIZES.iter().map(|size| size.name);
-    let found = SIZES.iter().find(|size| size.name == name);
-    let found = found.ok_or_else(|| kolo_recipe::Error::unknown("--model", name, known()))?;
-    let rows = [vocabulary, found.positions, 4 * found.width];
-    let largest = rows.map(|rows| rows * found.width).into_iter().max().unwrap_or(0);
-    Ok(LanguageModelSize { all: found.parameters(vocabulary), largest })
+impl Counted for Gpt2Entry {
+    fn size(&self, vocabulary: Option<usize>) -> Result<ModelSize, Error> {
+        let vocabulary = vocabulary.unwrap_or(kolo_data::BYTE_VOCABULARY);
+        let rows = [vocabulary, self.positions, 4 * self.width];
+        let largest = rows.map(|rows| rows * self.width).into_iter().max().unwrap_or(0);
+        Ok(ModelSize { all: self.parameters(vocabulary), largest })
+    }
 }
 
 impl Gpt2Entry {
@@ -229,16 +216,15 @@ mod tests {
         };
         let built = built.init(0, &device);
         for vocabulary in [300, 50_257] {
-            let size = language_model_size(tiny.name, vocabulary).unwrap();
+            let size = tiny.size(Some(vocabulary)).unwrap();
             assert_eq!(size.all, built.num_params() + (vocabulary - 300) * width);
             let layout = BurnModel::from(built.clone()).inventory(Which::All).unwrap().specs;
             let largest = layout.iter().map(|spec| spec.shape.iter().product::<usize>()).max().unwrap();
             assert_eq!(size.largest, largest.max(vocabulary * width));
         }
         // Of the published model, with its 50,257 tokens.
-        let published = LanguageModelSize { all: 124_439_808, largest: 50_257 * 768 };
-        assert_eq!(language_model_size("gpt2:small", 50_257).unwrap(), published);
-        assert!(language_model_size("mlp", 2).is_err());
+        let published = ModelSize { all: 124_439_808, largest: 50_257 * 768 };
+        assert_eq!(SIZES[1].size(Some(50_257)).unwrap(), published);
         for size in &SIZES {
             let all = size.parameters(kolo_data::BYTE_VOCABULARY) as f64;
             let words = match all {

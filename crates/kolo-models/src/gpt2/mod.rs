@@ -9,7 +9,6 @@ mod sampling;
 mod tests;
 
 pub(crate) use entry::SIZES;
-pub use entry::{LanguageModelSize, language_model_size};
 pub use generator::{Continuation, Generator};
 pub(crate) use model::lengths;
 pub use model::{Gpt2, Gpt2Config};

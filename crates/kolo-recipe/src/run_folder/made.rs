@@ -166,7 +166,8 @@ impl RunFolder {
             // An earlier try failed: nothing in the folder depends on the other settings.
             Some(_) if !folder.has_checkpoints() && !folder.is_complete() => folder.rewrite(config),
             Some((setting, there, here)) => {
-                Err(Error::OtherRecipe { path: folder.path, setting, there, here })
+                let on_resume = config.on_resume(&setting);
+                Err(Error::OtherRecipe { path: folder.path, setting, there, here, on_resume })
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Findings: what limits a run, in sentences. Each is one file, and one line of [`FINDINGS`].
 
 mod batch_size;
+mod changes;
 mod finding;
 mod huge_bucket;
 mod loss;
@@ -28,6 +29,7 @@ pub static FINDINGS: &[Entry<Run>] = &[
     loss::ENTRY,
     skipped_steps::ENTRY,
     recoveries::ENTRY,
+    changes::ENTRY,
     batch_size::ENTRY,
     warnings::ENTRY,
 ];

@@ -1,6 +1,7 @@
 //! The format for Burn: its own burnpack, as `Module::into_record` writes it.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use burn::tensor::BoolStore;
 use burn_pack::{Bytes, DType, MAGIC_NUMBER, Reader, Tensor, Writer};
@@ -8,7 +9,7 @@ use kolo_ddp::Element;
 
 use crate::description::Description;
 use crate::error::WeightsError;
-use crate::format::{NamedTensor, Stored, WeightFormat};
+use crate::format::{Draft, NamedTensor, Stored, TensorHead, Tensors, WeightFormat};
 
 const KEY: &str = "kolo";
 
@@ -17,21 +18,32 @@ pub(super) const ENTRY: WeightFormat = WeightFormat {
     about: "burnpack, for `ModuleRecord::load` and `load_record` of the same Burn module",
     check: |_| Ok(()),
     stored: |path| Stored { name: path.into(), transposed: false },
-    encode,
+    write,
     recognizes: |data| data.starts_with(&MAGIC_NUMBER.to_le_bytes()),
     description,
     decode,
     folder: None,
 };
 
-fn encode(tensors: Vec<NamedTensor>, description: &Description) -> Result<Vec<u8>, WeightsError> {
-    let tensors = tensors.into_iter().map(|tensor| {
-        let data = Bytes::from_bytes_vec(tensor.to_bytes());
-        Tensor::new(tensor.name, dtype(tensor.element), tensor.shape, None, data)
-    });
-    let written = Writer::new(tensors.collect()).with_metadata(KEY, &description.json()?).into_bytes();
-    let fail = |e: burn_pack::Error| WeightsError::Encode { what: "a burnpack file", problem: e.to_string() };
-    written.map(|bytes| bytes.to_vec()).map_err(fail)
+fn write(
+    tensors: &Arc<dyn Tensors>,
+    description: &Description,
+    draft: &Draft<'_>,
+) -> Result<(), WeightsError> {
+    let deferred = |(number, head): (usize, &TensorHead)| {
+        let source = Arc::clone(tensors);
+        let read = move || match source.bytes(number) {
+            Ok(bytes) => Ok(Bytes::from_bytes_vec(bytes)),
+            Err(error) => Err(burn_pack::Error::IoError(error.to_string())),
+        };
+        let (name, shape) = (head.name.clone(), head.shape.clone());
+        Tensor::deferred(name, dtype(head.element), shape, None, head.bytes(), read)
+    };
+    let all = tensors.heads().iter().enumerate().map(deferred).collect();
+    let writer = Writer::new(all).with_metadata(KEY, &description.json()?).auto_extension(false);
+    // Its errors hold the words of the system's.
+    let fail = |e: burn_pack::Error| WeightsError::Encode { what: draft.out.into(), problem: e.to_string() };
+    writer.write_to_file_in_place(draft.path).map_err(fail)
 }
 
 fn description(path: &Path) -> Option<String> {

@@ -1,15 +1,15 @@
 //! Files of safetensors, which several formats share.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufWriter, Read, Write};
 use std::path::Path;
 
 use kolo_ddp::Element;
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo, TensorView};
 use serde_json::Value;
 
 use crate::error::WeightsError;
-use crate::format::NamedTensor;
+use crate::format::{Draft, NamedTensor, TensorHead, Tensors};
 
 /// Key of Kolo's description in the metadata.
 pub(super) const KEY: &str = "kolo";
@@ -23,41 +23,79 @@ const LENGTH: usize = 8;
 /// Largest header that the format allows.
 const MOST: u64 = 100_000_000;
 
-/// A tensor with its name, type, shape and little-endian elements.
-pub(super) type Raw = (String, Dtype, Vec<usize>, Vec<u8>);
-
-/// Returns a tensor as it is stored.
-pub(super) fn raw(tensor: NamedTensor) -> Raw {
-    let data = tensor.to_bytes();
-    (tensor.name, dtype(tensor.element), tensor.shape, data)
+/// A tensor of a file that is written.
+pub(super) struct Part {
+    head: TensorHead,
+    elements: Elements,
 }
 
-/// Encodes a file with these entries of metadata, in their order: the crate's own would differ between files.
-pub(super) fn encode(tensors: Vec<Raw>, metadata: &[(&str, String)]) -> Result<Vec<u8>, WeightsError> {
-    let fail = |e: safetensors::SafeTensorError| WeightsError::Encode {
-        what: "a safetensors file",
-        problem: e.to_string(),
+enum Elements {
+    /// Number of the tensor that has them.
+    Of(usize),
+    /// Little-endian elements.
+    Given(Vec<u8>),
+}
+
+/// Returns the parts of a file for all tensors.
+pub(super) fn parts(tensors: &dyn Tensors) -> Vec<Part> {
+    let heads = tensors.heads().iter().cloned().enumerate();
+    heads.map(|(number, head)| Part { head, elements: Elements::Of(number) }).collect()
+}
+
+impl Part {
+    /// Returns a part of one integer.
+    pub(super) fn integer(name: String, number: u64) -> Self {
+        let head = TensorHead { name, shape: Vec::new(), element: Element::I64 };
+        Part { head, elements: Elements::Given(number.to_le_bytes().to_vec()) }
+    }
+}
+
+/// Writes a file with these entries of metadata, in their order: the crate's own would differ between files.
+pub(super) fn write(
+    mut parts: Vec<Part>,
+    tensors: &dyn Tensors,
+    metadata: &[(&str, String)],
+    draft: &Draft<'_>,
+) -> Result<(), WeightsError> {
+    // By descending alignment of their types, then by name, as the format's crate orders them.
+    parts.sort_by(|a, b| {
+        dtype(b.head.element).cmp(&dtype(a.head.element)).then_with(|| a.head.name.cmp(&b.head.name))
+    });
+    let header = header(&parts, metadata)?;
+    let file = File::options().write(true).truncate(true).open(draft.path);
+    let mut file = BufWriter::new(file.map_err(|error| draft.failed(error))?);
+    let mut put = |data: &[u8]| file.write_all(data).map_err(|error| draft.failed(error));
+    put(&(header.len() as u64).to_le_bytes())?;
+    put(&header)?;
+    for part in &parts {
+        match &part.elements {
+            Elements::Of(number) => put(&tensors.bytes(*number)?)?,
+            Elements::Given(bytes) => put(bytes)?,
+        }
+    }
+    file.flush().map_err(|error| draft.failed(error))
+}
+
+/// Returns the header of a file with these parts.
+fn header(parts: &[Part], metadata: &[(&str, String)]) -> Result<Vec<u8>, WeightsError> {
+    let fail = |problem: String| WeightsError::Encode { what: "a safetensors file".into(), problem };
+    let mut end = 0;
+    let info = |Part { head, .. }: &Part| {
+        let start = end;
+        end += head.bytes();
+        let (dtype, shape) = (dtype(head.element), head.shape.clone());
+        (head.name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) })
     };
-    let views = tensors
-        .iter()
-        .map(|(name, dtype, shape, data)| Ok((name.as_str(), TensorView::new(*dtype, shape.clone(), data)?)));
-    let views = views.collect::<Result<Vec<_>, _>>().map_err(fail)?;
-    let plain = safetensors::serialize(views, None).map_err(fail)?;
-    let (header, tensors) = divided(&plain).unwrap_or((&[], &[]));
+    let plain = Metadata::new(None, parts.iter().map(info).collect()).map_err(|e| fail(e.to_string()))?;
+    let plain = serde_json::to_vec(&plain).map_err(|e| fail(e.to_string()))?;
     let text = |text: &str| Value::from(text).to_string();
     let entries: Vec<String> =
         metadata.iter().map(|(key, value)| format!("{}:{}", text(key), text(value))).collect();
     // A file holds at least one tensor, which follows.
     let mut whole = format!("{{\"{METADATA}\":{{{}}},", entries.join(",")).into_bytes();
-    whole.extend_from_slice(header.trim_ascii_end().get(1..).unwrap_or_default());
+    whole.extend_from_slice(plain.get(1..).unwrap_or_default());
     whole.resize(whole.len().next_multiple_of(LENGTH), b' ');
-    Ok([&(whole.len() as u64).to_le_bytes(), &*whole, tensors].concat())
-}
-
-/// Divides a file into its header and the elements of its tensors.
-fn divided(data: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, rest) = data.split_first_chunk::<LENGTH>()?;
-    rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
+    Ok(whole)
 }
 
 /// Returns the description in the header of the file at a path, if it is one of safetensors with such an

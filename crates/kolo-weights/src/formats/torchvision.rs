@@ -17,15 +17,15 @@
 //! PyTorch adds the unbiased variance of a batch, Burn the biased one.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use kolo_recipe::{Recipe, Stem};
-use safetensors::tensor::Dtype;
 
-use super::safetensors_file::{self, KEY};
+use super::safetensors_file::{self, KEY, Part};
 use super::transformers;
 use crate::description::Description;
 use crate::error::WeightsError;
-use crate::format::{NamedTensor, Stored, WeightFormat};
+use crate::format::{Draft, NamedTensor, Stored, Tensors, WeightFormat};
 
 /// The models that torchvision has too, under the same names.
 pub const TORCHVISION_MODELS: [&str; 4] = ["resnet18", "resnet34", "resnet50", "vgg16"];
@@ -38,7 +38,7 @@ pub(super) const ENTRY: WeightFormat = WeightFormat {
     about: "safetensors, for `load_state_dict(strict=True)` of torchvision's model of the same name",
     check,
     stored: torchvision_name,
-    encode,
+    write,
     recognizes,
     description: safetensors_file::description,
     decode,
@@ -70,13 +70,15 @@ pub fn torchvision_name(burn_path: &str) -> Stored {
     Stored { transposed: linear, name }
 }
 
-fn encode(tensors: Vec<NamedTensor>, description: &Description) -> Result<Vec<u8>, WeightsError> {
-    let steps = description.step.to_le_bytes().to_vec();
-    let norms = tensors.iter().filter_map(|tensor| tensor.name.strip_suffix("running_var"));
-    let counts = norms.map(|norm| (format!("{norm}{COUNT}"), Dtype::I64, vec![], steps.clone()));
-    let mut all: Vec<_> = counts.collect();
-    all.extend(tensors.into_iter().map(safetensors_file::raw));
-    safetensors_file::encode(all, &[(KEY, description.json()?)])
+fn write(
+    tensors: &Arc<dyn Tensors>,
+    description: &Description,
+    draft: &Draft<'_>,
+) -> Result<(), WeightsError> {
+    let mut parts = safetensors_file::parts(&**tensors);
+    let norms = tensors.heads().iter().filter_map(|head| head.name.strip_suffix("running_var"));
+    parts.extend(norms.map(|norm| Part::integer(format!("{norm}{COUNT}"), description.step)));
+    safetensors_file::write(parts, &**tensors, &[(KEY, description.json()?)], draft)
 }
 
 /// True for safetensors that are not of transformers.

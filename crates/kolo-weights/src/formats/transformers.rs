@@ -13,6 +13,7 @@
 //! constants.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use kolo_recipe::Recipe;
 use serde_json::{Value, json};
@@ -20,7 +21,7 @@ use serde_json::{Value, json};
 use super::safetensors_file::{self, KEY};
 use crate::description::{Description, EMBEDDING, GPT2};
 use crate::error::WeightsError;
-use crate::format::{FolderFormat, NamedTensor, Stored, WeightFormat};
+use crate::format::{Draft, FolderFormat, NamedTensor, Stored, TensorHead, Tensors, WeightFormat};
 
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
@@ -43,7 +44,7 @@ pub(super) const ENTRY: WeightFormat = WeightFormat {
     about: "a folder for `GPT2LMHeadModel.from_pretrained`, of a model gpt2",
     check,
     stored,
-    encode,
+    write,
     recognizes,
     description: safetensors_file::description,
     decode,
@@ -132,19 +133,23 @@ fn stored(path: &str) -> Stored {
     Stored { name, transposed: false }
 }
 
-fn encode(tensors: Vec<NamedTensor>, description: &Description) -> Result<Vec<u8>, WeightsError> {
+fn write(
+    tensors: &Arc<dyn Tensors>,
+    description: &Description,
+    draft: &Draft<'_>,
+) -> Result<(), WeightsError> {
     let (key, value) = FORMAT;
     let metadata = [(key, value.into()), (KEY, description.json()?)];
-    safetensors_file::encode(tensors.into_iter().map(safetensors_file::raw).collect(), &metadata)
+    safetensors_file::write(safetensors_file::parts(&**tensors), &**tensors, &metadata, draft)
 }
 
 /// Describes the model to transformers. A token ends a document, as GPT-2's `<|endoftext|>` does.
-fn config(tensors: &[NamedTensor], description: &Description) -> Result<String, WeightsError> {
+fn config(tensors: &[TensorHead], description: &Description) -> Result<String, WeightsError> {
     let shape = |name: &str| {
         let found = tensors.iter().find(|tensor| tensor.name == name).map(|tensor| tensor.shape.as_slice());
         let Some(&[rows, columns]) = found else {
             let problem = format!("the weights have no matrix `{name}`");
-            return Err(WeightsError::Encode { what: CONFIG, problem });
+            return Err(WeightsError::Encode { what: CONFIG.into(), problem });
         };
         Ok([rows, columns])
     };
@@ -202,6 +207,7 @@ fn decode(path: &Path, data: Vec<u8>) -> Result<Vec<NamedTensor>, WeightsError> 
 mod tests {
     use kolo_ddp::Element;
 
+    use super::super::tests::{InMemory, written};
     use super::*;
 
     #[test]
@@ -227,8 +233,11 @@ mod tests {
     #[test]
     fn checkpoints_of_any_age_are_read() {
         let file = |tensors: &[NamedTensor]| {
-            let raw = tensors.iter().cloned().map(safetensors_file::raw).collect();
-            safetensors_file::encode(raw, &[(FORMAT.0, FORMAT.1.into())]).unwrap()
+            let tensors = InMemory::new(tensors.to_vec());
+            written(|draft| {
+                let parts = safetensors_file::parts(&tensors);
+                safetensors_file::write(parts, &tensors, &[(FORMAT.0, FORMAT.1.into())], draft)
+            })
         };
         let names = |data: &[u8]| {
             let tensors = decode(Path::new("x"), data.to_vec()).unwrap();

@@ -184,7 +184,8 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     );
     say!("step, no sync       {alone:.4} s");
     say!("efficiency          {:.1} %", 100.0 * report.efficiency);
-    say!("images per second   {:.1}", report.images_per_second);
+    let samples = if options.work.reads_text() { "windows per second " } else { "images per second  " };
+    say!("{samples} {:.1}", report.images_per_second);
     say!("bytes of a gradient {gradient_bytes}, traveling as {wire_bytes} ({})", report.reduction);
     Ok(())
 }

@@ -1,10 +1,10 @@
-//! A model in training on random images, whose steps are measured.
+//! A model in training on random images or texts, whose steps are measured.
 
 use burn::tensor::Device;
 use clap::Args;
 use kolo::{Failure, Precision, with_precision};
 use kolo_comm::Group;
-use kolo_data::{Batch, SampleShape};
+use kolo_data::{BYTE_VOCABULARY, Batch, CONTEXT, SampleShape};
 use kolo_ddp::optimizer::{self, Optimizer};
 use kolo_ddp::table::Value;
 use kolo_ddp::{Config, StepReport};
@@ -21,7 +21,7 @@ pub(super) struct Work {
     /// Network
     #[arg(long, default_value = "resnet18")]
     pub(super) model: String,
-    /// Images per worker
+    /// Images per worker, or windows of a text
     #[arg(long, default_value_t = 32)]
     pub(super) batch_size: usize,
     /// Height and width of the images, which have three channels
@@ -41,6 +41,11 @@ impl Work {
         optimizer::find(&self.optimizer).map_err(Failure::input)?;
         self.precision()?;
         at_least_1(&[("--batch-size", self.batch_size), ("--image-size", self.image_size)])
+    }
+
+    /// True for a language model, whose samples are windows of a text of random bytes.
+    pub(super) fn reads_text(&self) -> bool {
+        models::find(&self.model).is_ok_and(|model| model.traits().reads_text)
     }
 
     /// Loss scaling, which f16 needs for training, changes no figure here.
@@ -69,14 +74,23 @@ impl Trainee {
     pub(super) fn new(group: Group, work: &Work, config: &Config) -> Result<Self, Failure> {
         let device = Device::flex().autodiff();
         let (rank, count, size) = (group.rank().0, work.batch_size, work.image_size);
-        let samples =
-            SampleShape { channels: 3, height: size, width: size, classes: CLASSES, is_text: false };
+        let is_text = work.reads_text();
+        let (channels, height, width, classes) = match is_text {
+            true => (1, 1, CONTEXT + 1, BYTE_VOCABULARY),
+            false => (3, size, size, CLASSES),
+        };
+        let samples = SampleShape { channels, height, width, classes, is_text };
         let blueprint = Blueprint::plain(0, samples, &device);
         let stepper = models::find(&work.model)?.stepper(group, &blueprint, config, work.optimizer()?)?;
-        let pixel = |i: usize| ((i * 2_654_435_761 + rank) % 1000) as f32 / 500.0 - 1.0;
-        let images = (0..count * 3 * size * size).map(pixel).collect();
+        let drawn = |i: usize| i * 2_654_435_761 + rank;
+        let value = |i: usize| match is_text {
+            true => (drawn(i) % classes) as f32,
+            false => (drawn(i) % 1000) as f32 / 500.0 - 1.0,
+        };
+        let shape = [count, channels, height, width];
+        let images = (0..shape.iter().product()).map(value).collect();
         let labels = (0..count).map(|i| ((i + rank) % CLASSES) as u32).collect();
-        let batch = Batch { images, labels, shape: [count, 3, size, size] };
+        let batch = Batch { images, labels, shape };
         Ok(Trainee { stepper, batch, precision: work.precision()?, bytes: (0, 0) })
     }
 

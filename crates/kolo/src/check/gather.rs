@@ -31,7 +31,13 @@ pub(crate) fn gather(group: &Group, request: &CheckRequest<'_>) -> Result<Facts,
     let memory = Memory::here();
     let seen = FolderProbe { folder: &folder, take_over: request.take_over }.look(group)?;
     let (clock, links) = (Clock::measure(group)?, measure_links(group)?);
-    let data = samples::read(request.recipe);
+    // The ranks of a node share its cores.
+    let nodes = group.topology().nodes();
+    let here = nodes.iter().find(|ranks| ranks.contains(&group.rank())).map_or(1, Vec::len);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from) / here.max(1);
+    let words = (group.rank() == Rank(0)).then(|| format!("reading the samples of {}", request.recipe.data));
+    let data =
+        note_if_long(words.as_ref(), || samples::read(request.recipe, threads)).map_err(|e| e.to_string());
     let own = RankFacts {
         is_server: group.is_server(),
         host: Host::here(),

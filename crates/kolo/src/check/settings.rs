@@ -109,10 +109,13 @@ fn same_run(recipe: &Recipe, folder: &Path) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use kolo_check::probes::SamplesRead;
+
     use super::*;
 
     fn of(recipe: &Recipe) -> Settings {
-        let data = DataFacts { samples: 10_000, test_samples: 2_000, fingerprint: None };
+        let read = SamplesRead { read: 32, of: 32 };
+        let data = DataFacts { samples: 10_000, test_samples: 2_000, fingerprint: None, read };
         let folder = Path::new("nowhere/run");
         let request = CheckRequest {
             recipe,

@@ -6,6 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Command, CommandFactory, Error, FromArgMatches};
 use kolo::Failure;
 use kolo_burn_train::LogFormat;
+use kolo_recipe::{OnResume, Recipe};
 
 use super::invalid_value::in_words;
 use super::{Cli, train};
@@ -83,9 +84,6 @@ fn taking_negative_numbers(command: Command) -> Command {
     command.mut_args(option).mut_subcommands(taking_negative_numbers)
 }
 
-/// Settings whose change in the `config.toml` of a run has no effect, or is refused.
-const KEPT: [&str; 5] = ["model", "stem", "init", "init_skip", "tokenizer"];
-
 /// Adds to the error about a setting beside `--resume` where that setting can be changed.
 fn explained(mut error: Error) -> Error {
     let given: Vec<String> = [ContextKind::InvalidArg, ContextKind::PriorArg]
@@ -95,12 +93,11 @@ fn explained(mut error: Error) -> Error {
     let resumes = given.iter().any(|arg| arg.starts_with("--resume "));
     let setting = given.iter().find_map(|arg| field(arg.split_whitespace().next()?));
     if let (ErrorKind::ArgumentConflict, true, Some(field)) = (error.kind(), resumes, setting) {
-        let tip = match KEPT.contains(&&*field) {
+        let is_kept = matches!(Recipe::default().on_resume(&field), OnResume::Refused | OnResume::Unused);
+        let tip = match is_kept {
             true => format!("a run keeps its `{field}` from its start: begin a new run with another one"),
             false => {
-                format!(
-                    "--resume takes all settings from config.toml in the run folder: change `{field}` there"
-                )
+                format!("--resume takes all settings from the run's config.toml: change `{field}` there")
             }
         };
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
@@ -116,18 +113,22 @@ fn words(error: &Error, kind: ContextKind) -> Vec<String> {
     }
 }
 
-/// Returns the field of `config.toml` that an option sets, if it is a setting of a run.
+/// Returns the field of `config.toml` that an option sets, with its section, if it is a setting of a run.
 fn field(option: &str) -> Option<String> {
     let command = Cli::command();
     let mut options = command.find_subcommand("train")?.get_arguments();
     let id = options.find(|arg| arg.get_long() == option.strip_prefix("--"))?.get_id();
     let is_setting = train::settings().contains(id);
-    is_setting.then(|| match id.as_str() {
-        "accumulate" => "shards".into(),
-        "scale_lr" => "scaling".into(),
-        "sync" => "mode".into(),
-        field => field.into(),
-    })
+    let field = match id.as_str() {
+        "accumulate" => "shards",
+        "scale_lr" => "scaling",
+        "sync" => "mode",
+        "optimizer" => "name",
+        field => field,
+    };
+    let names = Recipe::default().noted().unwrap_or_default();
+    let full = names.into_keys().find(|name| name.rsplit('.').next() == Some(field));
+    is_setting.then(|| full.unwrap_or_else(|| field.into()))
 }
 
 #[cfg(test)]
@@ -142,21 +143,24 @@ mod tests {
     fn a_setting_beside_resume_is_answered_with_the_place_to_change_it() {
         for (option, value, field) in [
             ("--seed", "9", "seed"),
-            ("--lr-factor", "0.5", "step_factor"),
-            ("--momentum", "0.5", "momentum"),
+            ("--lr-factor", "0.5", "rate.step_factor"),
+            ("--momentum", "0.5", "optimizer.settings.momentum"),
             ("--accumulate", "2", "shards"),
         ] {
             let error = refused(&["train", "--resume", "run", option, value]);
-            let tip = format!(
-                "tip: --resume takes all settings from config.toml in the run folder: change `{field}`"
-            );
+            let tip =
+                format!("tip: --resume takes all settings from the run's config.toml: change `{field}`");
             assert!(error.contains("cannot be used with") && error.contains(&tip), "{error}");
         }
-        let error = refused(&["train", "--resume", "run", "--tokenizer", "train:300"]);
-        assert!(
-            error.contains("tip: a run keeps its `tokenizer` from its start: begin a new run"),
-            "{error}"
-        );
+        for (option, value, field) in [
+            ("--tokenizer", "train:300", "input.tokenizer"),
+            ("--sync", "local", "sync.mode"),
+            ("--init", "a", "init"),
+        ] {
+            let error = refused(&["train", "--resume", "run", option, value]);
+            let tip = format!("tip: a run keeps its `{field}` from its start: begin a new run");
+            assert!(error.contains(&tip), "{error}");
+        }
         let error = refused(&["train", "--resume", "run", "--out", "other"]);
         assert!(error.contains("cannot be used with") && !error.contains("tip:"), "{error}");
     }

@@ -170,7 +170,7 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--resume", "nowhere", "--lr", "1"], &["--lr", "cannot be used with"]),
         (
             &["train", "--resume", "nowhere", "--seed", "9"],
-            &["--resume takes all settings from config.toml in the run folder: change `seed` there"],
+            &["--resume takes all settings from the run's config.toml: change `seed` there"],
         ),
         (&["train", "--resume", "nowhere", "--set", "seed=9"], &["--set", "cannot be used with"]),
         (

@@ -38,3 +38,18 @@ fn slices_are_measured_like_buffers() {
         assert_eq!(report["rows"].as_array().unwrap().len(), 2);
     }
 }
+
+/// A language model reads windows of random bytes.
+#[test]
+fn a_language_model_is_measured_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = "bench profile --model gpt2:tiny --batch-size 1 --nproc 1 --blocks 1 --steps 1";
+    let args: Vec<&str> = words.split(' ').collect();
+    let report: serde_json::Value = serde_json::from_str(&succeed(folder.path(), &args)).unwrap();
+    let buckets = report["profile"]["buckets"].as_array().unwrap();
+    let bytes: f64 = buckets.iter().map(|bucket| bucket["bytes"].as_f64().unwrap()).sum();
+    // 12 width² + 13 width in each of 4 blocks, the last normalization, 256 positions and 257 tokens.
+    let parameters = 4 * (12 * 128 * 128 + 13 * 128) + 2 * 128 + (256 + 257) * 128;
+    assert_eq!(bytes, 4.0 * f64::from(parameters));
+    assert!(report["profile"]["backward"].as_f64().unwrap() > 0.0, "{report}");
+}

@@ -4,6 +4,7 @@ mod alike;
 mod asked;
 mod bad_input;
 mod bench;
+mod changed_settings;
 mod chaos;
 mod check;
 mod checkpoints;

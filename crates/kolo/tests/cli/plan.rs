@@ -48,6 +48,8 @@ fn memory_is_told_by_what_is_shared_out() {
     assert!(small.contains("MB of each worker") && small.contains(" 12.00"), "{small}");
     let language = succeed(Path::new("."), &["plan", "memory", "--model", "gpt2:tiny", "--workers", "1"]);
     assert!(small.contains("f32-momentum (") && language.contains("f32-adam ("), "{language}");
+    let network = succeed(Path::new("."), &["plan", "memory", "--model", "mlp", "--workers", "1"]);
+    assert!(network.contains("f32-momentum ("), "{network}");
     // Names, parts and sums.
     let rows = |more: &[&str]| -> serde_json::Value {
         let args =
@@ -144,7 +146,8 @@ fn what_cannot_be_planned_is_told_in_a_sentence() {
         (&["memory", "--parameters", "1", "--footprint", "f8"], "known are f32-sgd, f32-momentum"),
         (&["memory", "--parameters", "9", "--redundancy", "0"], "--redundancy 0: one worker or two hold"),
         (&["memory"], "--parameters <NUMBER>|--model <NAME>"),
-        (&["memory", "--model", "mlp"], "unknown --model `mlp`; known are gpt2:tiny"),
+        (&["memory", "--model", "mlp2"], "unknown model `mlp2`; known are small, resnet18"),
+        (&["memory", "--model", "mlp", "--vocabulary", "9"], "--vocabulary 9: mlp sees images and has no"),
         (&["memory", "--parameters", "1e30"], "give a number from 1 to 1e15, as 7e9"),
     ] {
         let (code, told) = fail(Path::new("."), &[&["plan"], args].concat());
@@ -204,6 +207,7 @@ fn a_run_is_the_profile_of_its_step() {
     let rows: Vec<Vec<f64>> = rows.collect();
     let words = succeed(folder.path(), &plan);
     assert!(rows.len() > 1 && words.contains(&format!("in {} buckets", rows.len())), "{words}");
+    assert!(words.contains(" ms a step of 2 shards; "), "{words}");
     let ready: Vec<f64> = rows.iter().map(|row| row[6]).collect();
     assert!(ready.is_sorted() && ready[0] > 0.0, "buckets become ready in their order: {buckets}");
 }

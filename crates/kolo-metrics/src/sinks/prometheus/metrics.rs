@@ -96,7 +96,7 @@ impl Metrics {
                 self.generation.set(generation.number as f64);
                 self.world_size.set(*world_size as f64);
             }
-            Record::Summary(_) | Record::Note(_) => {}
+            Record::Summary(_) | Record::Note(_) | Record::Continued { .. } => {}
         }
     }
 

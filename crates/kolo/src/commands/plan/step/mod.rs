@@ -114,7 +114,7 @@ impl Step {
         }
         let buckets =
             choices.caps.map_or_else(|| profile.buckets.len(), |caps| profile.cut(caps).buckets.len());
-        let mut text = table::steps(&profile, buckets, &rows);
+        let mut text = table::steps(&profile, origin.shards, buckets, &rows);
         if let (Some(workers), Some((now, advice))) = (self.advise, advised) {
             text += &table::advice(workers, now, &advice);
         }

@@ -55,6 +55,8 @@ pub(super) struct Origin {
     pub(super) profile: StepProfile,
     /// Reduction with which the profile was measured.
     pub(super) reduction: WireCost,
+    /// Shards that the worker computes in a step, if that is known.
+    pub(super) shards: Option<usize>,
     /// Cores of the host, and the factor by which a step is slower if all of them compute.
     pub(super) cores: Option<(f64, f64)>,
     /// Buckets that a job would have, unless the profile has those of a job.
@@ -72,8 +74,9 @@ impl ProfileOptions {
     /// Reads, measures or computes the profile; `caps` are those of a job on the given cluster.
     pub(super) fn origin(&self, caps: Caps) -> Result<Origin, Failure> {
         if let Some(folder) = &self.from {
-            let (profile, reduction) = run_profile::read(folder)?;
-            return Ok(Origin { profile, reduction, cores: None, caps: None, others: Vec::new() });
+            let (profile, shards, reduction) = run_profile::read(folder)?;
+            let (shards, others) = (Some(shards), Vec::new());
+            return Ok(Origin { profile, reduction, shards, cores: None, caps: None, others });
         }
         let measured = match &self.model {
             Some(model) => self.measured(model)?,
@@ -83,7 +86,8 @@ impl ProfileOptions {
             let profile = first.profile.clone();
             let reduction = measured_with(&first.reduction);
             let cores = Some((first.cores as f64, first.full_slowdown));
-            return Ok(Origin { profile, reduction, cores, caps: Some(caps), others: others(measured)? });
+            let (shards, caps) = (None, Some(caps));
+            return Ok(Origin { profile, reduction, shards, cores, caps, others: others(measured)? });
         }
         let seconds = |ms: Option<f64>| ms.unwrap_or_default() / 1e3;
         let [forward, backward, optimizer] =
@@ -93,7 +97,8 @@ impl ProfileOptions {
         let bytes = 4.0 * self.parameters.unwrap_or_default();
         let part = PART.max(bytes / 1024.0);
         let profile = StepProfile::even(forward, backward, optimizer, bytes, part);
-        Ok(Origin { profile, reduction: WireCost::SUM, cores: None, caps: Some(caps), others: Vec::new() })
+        let (reduction, caps, others) = (WireCost::SUM, Some(caps), Vec::new());
+        Ok(Origin { profile, reduction, shards: None, cores: None, caps, others })
     }
 
     /// Measures every batch size with every precision, beginning with the first of both.

@@ -15,20 +15,21 @@ const FIRST: u64 = 10;
 /// Fewest steps for a useful median.
 const FEWEST: usize = 20;
 
-/// Reads the profile of rank 0's steps, and the cost of the reduction with which it was measured.
+/// Reads the profile of rank 0's steps, the number of shards in each, and the cost of the reduction with which
+/// it was measured.
 /// Fails if the run is too short, or lacks a measurement.
-pub(super) fn read(folder: &Path) -> Result<(StepProfile, WireCost), Failure> {
+pub(super) fn read(folder: &Path) -> Result<(StepProfile, usize, WireCost), Failure> {
     let run = Run::read(folder).map_err(|error| Failure::input(format!("--from: {error}")))?;
-    let profile =
+    let (profile, shards) =
         profile(&run).map_err(|problem| Failure::input(format!("--from {}: {problem}", folder.display())))?;
-    Ok((profile, reduction(&run)))
+    Ok((profile, shards, reduction(&run)))
 }
 
 fn reduction(run: &Run) -> WireCost {
     run.settings.text("reduction").map_or(WireCost::SUM, |text| measured_with(&text))
 }
 
-fn profile(run: &Run) -> Result<StepProfile, String> {
+fn profile(run: &Run) -> Result<(StepProfile, usize), String> {
     let counts = |row: &&StepRow| row.step >= FIRST && !row.skipped;
     let steps: Vec<&StepRow> = run.steps.iter().filter(counts).collect();
     if steps.len() < FEWEST {
@@ -57,7 +58,7 @@ fn profile(run: &Run) -> Result<StepProfile, String> {
     };
     let buckets: Vec<MeasuredBucket> = run.buckets.iter().map(bucket).collect();
     let (own, optimizer) = (of(StepRow::compute_seconds), of(|row| row.optimizer_seconds));
-    Ok(StepProfile::measured(own, backward, optimizer, passes, &buckets))
+    Ok((StepProfile::measured(own, backward, optimizer, passes, &buckets), passes))
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -4,10 +4,17 @@ use kolo_comm::schedule::words::counted;
 use kolo_plan::LINKS;
 use kolo_plan::step::{Advice, Keeps, Outlook, StepProfile, best, not_worth_from};
 
-pub(super) fn steps(profile: &StepProfile, buckets: usize, rows: &[Outlook]) -> String {
+/// Describes the steps of a job; `shards` is the number that one worker computes in a step, if that is known.
+pub(super) fn steps(
+    profile: &StepProfile,
+    shards: Option<usize>,
+    buckets: usize,
+    rows: &[Outlook],
+) -> String {
     let mut text = format!(
-        "one worker: {:.1} ms a step; {:.1} MB of gradients in {}\n\n",
+        "one worker: {:.1} ms a step{}; {:.1} MB of gradients in {}\n\n",
         profile.alone() * 1e3,
+        shards.map_or(String::new(), |shards| format!(" of {}", counted(shards, "shard"))),
         profile.bytes() / 1e6,
         counted(buckets, "bucket")
     );
