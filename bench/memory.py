@@ -5,16 +5,20 @@
     python3 bench/memory.py --models resnet18 --workers 2 --shardings host
     python3 bench/memory.py --table                                      # writes docs/notes/sharding.md
 
-A figure is the mean over the workers of PSS, in which each page counts by its part, at its largest between step 8
-and the last one. Before that the first step's buckets are cut anew. One worker without sharding has its state, the
-program, a batch's activations and what a layer's pass needs; the formula says what other jobs have besides. Each job
-is measured once, and added to bench/memory.jsonl; the last figure of a job counts. Runs use shared memory.
+A figure is the mean over the workers of what they have written to: PSS of private and of shared pages, in which a
+page counts by its part. The program's file is left out: its part depends on who else runs it. The figure is the
+largest sample between step 4 and the last one; before that the first step's buckets are cut anew. The largest one
+until then is that of the start. One worker without sharding has its state, a batch's activations and what a layer's
+pass needs; the formula says what other jobs have besides. Pages of 2 MiB are off, since they count in full where an
+allocator has touched a part. Each job is measured once, and added to bench/memory.jsonl; the last figure of a job
+counts. Runs use shared memory.
 """
 
 import argparse
 import contextlib
 import itertools
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -26,17 +30,18 @@ from trainings import ROOT, write_between
 RESULTS = ROOT / "bench" / "memory.jsonl"
 DOCUMENT = ROOT / "docs" / "notes" / "sharding.md"
 BEGIN, END = "<!-- bench/memory.py: begin -->", "<!-- end -->"
-SETTLED = 8
+SETTLED = 4
 """Steps after which a job's buckets have their places."""
 MODELS = {
     "resnet18": (40, ["--no-augment"], 512 * 512 * 9),
     "gpt2:tiny": (100, ["--context", "16"], None),
-    "gpt2:small": (12, ["--context", "16"], None),
+    "gpt2:small": (8, ["--context", "16"], None),
 }
 """Number of steps, options, and parameters of the largest tensor where `kolo plan memory` does not know the model."""
 SHARDINGS = ["nothing", "host", "optimizer", "gradients", "parameters"]
 COMMON = ["--batch-size", "1", "--optimizer", "adamw", "--lr", "1e-4", "--warmup-steps", "0", "--transport", "shm"]
 TEXT = "A text of a few words, from which nobody learns anything.\n" * 40
+SMALL_PAGES = {"MIMALLOC_ALLOW_THP": "0"}
 SECONDS = 1800
 MIB = 1 << 20
 
@@ -86,7 +91,7 @@ def measured(kolo: Path, model: str, workers: int, sharding: str) -> dict:
         argv = [str(kolo), "train", "--model", model, *words, *data, *COMMON, "--steps", str(steps), "--out", str(out)]
         argv += ["--nproc", str(workers), "--shard", sharding]
         with (Path(scratch) / "said").open("w+") as said:
-            job = subprocess.Popen(argv, stdout=said, stderr=subprocess.STDOUT)
+            job = subprocess.Popen(argv, stdout=said, stderr=subprocess.STDOUT, env=os.environ | SMALL_PAGES)
             try:
                 most = watched(job, workers, out, steps)
             finally:
@@ -102,21 +107,24 @@ def measured(kolo: Path, model: str, workers: int, sharding: str) -> dict:
 
 
 def watched(job: subprocess.Popen, workers: int, run: Path, steps: int) -> dict:
-    """The largest sample, in bytes of each worker, all and what it shares; empty if there was none."""
+    """The largest sample, in bytes of each worker: all, what it shares, and all at the start; empty if none."""
     most: dict = {}
+    start = 0
     until = time.monotonic() + SECONDS
     while job.poll() is None and time.monotonic() < until:
         time.sleep(0.05)
         done = lines(run / "steps.jsonl")
-        if done < SETTLED:
-            continue
         with contextlib.suppress(OSError):
             samples = [pss(worker) for worker in workers_of(job.pid)]
             # A sample after the last step may see the last checkpoint.
-            if len(samples) == workers and lines(run / "steps.jsonl") < steps:
-                sample = {name: sum(sample[name] for sample in samples) // workers for name in samples[0]}
+            if len(samples) != workers or lines(run / "steps.jsonl") >= steps:
+                continue
+            sample = {name: sum(sample[name] for sample in samples) // workers for name in samples[0]}
+            if done < SETTLED:
+                start = max(start, sample["bytes"])
+            else:
                 most = max(most, sample, key=lambda sample: sample.get("bytes", 0))
-    return most
+    return most and most | {"start_bytes": start}
 
 
 def lines(file: Path) -> int:
@@ -131,8 +139,8 @@ def workers_of(launcher: int) -> list[int]:
 
 def pss(process: int) -> dict:
     found = dict(line.split(":") for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:])
-    size = {name: int(found[name].split()[0]) * 1024 for name in ("Pss", "Pss_Shmem")}
-    return {"bytes": size["Pss"], "shared_bytes": size["Pss_Shmem"]}
+    private, shared = (int(found[name].split()[0]) * 1024 for name in ("Pss_Anon", "Pss_Shmem"))
+    return {"bytes": private + shared, "shared_bytes": shared}
 
 
 def planned(kolo: Path, row: dict) -> float:
@@ -146,8 +154,8 @@ def planned(kolo: Path, row: dict) -> float:
 
 def table(kolo: Path, jobs: list[tuple], known: dict[tuple, dict]) -> str:
     rows = [
-        "| model | workers | `--shard` | formula | with program and activations | measured | of it shared | difference |",
-        "|---|---:|---|---:|---:|---:|---:|---:|",
+        "| model | workers | `--shard` | formula | with activations | measured | of it shared | difference | start |",
+        "|---|---:|---|---:|---:|---:|---:|---:|---:|",
     ]
     for model, workers, sharding in jobs:
         row, one = known[model, workers, sharding], known[model, 1, "nothing"]
@@ -156,6 +164,7 @@ def table(kolo: Path, jobs: list[tuple], known: dict[tuple, dict]) -> str:
         difference = "" if row is one else f"{100 * (row['bytes'] / expected - 1):+.0f} %"
         sizes = [formula, expected, row["bytes"], row["shared_bytes"]]
         cells = [f"`{model}`", str(workers), f"`{sharding}`", *(f"{size / MIB:.0f}" for size in sizes), difference]
+        cells.append(f"{row['start_bytes'] / MIB:.0f}")
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 

@@ -1,5 +1,6 @@
 //! Messages with tags, beside the collectives of a group.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kolo_comm::{Error, Op, Rank, interruptible, threads};
@@ -37,6 +38,40 @@ fn messages_are_matched_by_sender_and_tag_in_the_order_of_their_sends() {
         group.barrier().unwrap();
         let unknown = messages.send(&[], Rank(3), 0).unwrap_err();
         assert!(unknown.is_refusal(), "{unknown}");
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_message_is_taken_when_it_arrives() {
+    threads::spawn(2, |group| {
+        let messages = group.messages().unwrap();
+        let other = Rank(1 - group.rank().0);
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        let by = |number| {
+            let taken = taken.clone();
+            move |bytes: &[u8]| taken.lock().unwrap().push((number, bytes.len()))
+        };
+        messages.send(&[7; 9], other, 1).unwrap();
+        // It is there before anybody asks for it, or arrives later.
+        if group.rank() == Rank(0) {
+            group.barrier().unwrap();
+        }
+        let asked = messages.receive_by(Some(other), 1, by(1)).unwrap();
+        if group.rank() == Rank(1) {
+            group.barrier().unwrap();
+        }
+        let mut next = messages.receive_by(None, 2, by(2)).unwrap();
+        let last = messages.receive(Some(other), 2).unwrap();
+        assert_eq!(asked.wait().unwrap(), (other, Vec::new()));
+        assert!(next.wait_for(Duration::from_millis(1)).unwrap().is_none());
+        group.barrier().unwrap();
+        messages.send(&[], other, 2).unwrap();
+        messages.send(&[1, 2], other, 2).unwrap();
+        assert_eq!(last.wait().unwrap(), (other, vec![1, 2]), "taken once");
+        assert_eq!(next.wait().unwrap(), (other, Vec::new()));
+        assert_eq!(*taken.lock().unwrap(), [(1, 9), (2, 0)]);
+        group.barrier().unwrap();
     })
     .unwrap();
 }

@@ -106,9 +106,12 @@ impl Sharding {
 /// and one that collects, of 4 MiB each.
 pub const IN_FLIGHT: f64 = 3.0 * 4.0 * 1024.0 * 1024.0;
 
-/// Copies of a tensor in a worker's passes where parameters are sharded: the one that a layer uses and the
-/// message it came in, two messages that arrive ahead, and an answer that goes to another worker.
-pub const GATHERED: f64 = 5.0;
+/// Tensors that a worker's passes hold where parameters are sharded: the one that a layer uses, and two that
+/// arrive ahead.
+pub const GATHERED: f64 = 3.0;
+
+/// Bytes of messages in which these tensors travel: one that arrives, and one that goes to another worker.
+pub const PIECES: f64 = 2.0 * 1024.0 * 1024.0;
 
 /// Bytes of buffers of a worker whose optimizer's state is in a file: what is read ahead, and what is written
 /// behind.
@@ -180,8 +183,11 @@ impl Footprint {
 
     /// Returns the bytes of gathered tensors, of which the largest has so many parameters.
     pub fn gathered(&self, largest: f64, workers: f64, sharding: Sharding) -> f64 {
-        let is_gathered = sharding == Sharding::Parameters && workers > 1.0;
-        if is_gathered { GATHERED * self.parameter * largest } else { 0.0 }
+        if sharding != Sharding::Parameters || workers <= 1.0 {
+            return 0.0;
+        }
+        let bytes = self.parameter * largest;
+        GATHERED * bytes + PIECES.min(2.0 * bytes)
     }
 
     /// Returns the bytes that the worker which writes a checkpoint holds on top meanwhile: a copy of exact
@@ -253,9 +259,12 @@ mod tests {
 
     #[test]
     fn a_pass_has_copies_of_tensors_that_are_elsewhere() {
-        let of = |workers, sharding| FOOTPRINTS[2].gathered(1e6, workers, sharding);
-        assert_eq!(of(2.0, Sharding::Parameters), 20e6);
-        assert_eq!((of(1.0, Sharding::Parameters), of(2.0, Sharding::Gradients)), (0.0, 0.0));
+        assert_eq!(GATHERED, (1 + kolo_values::AHEAD) as f64);
+        assert_eq!(PIECES, (2 * kolo_values::PIECE * size_of::<f32>()) as f64);
+        let of = |largest, workers, sharding| FOOTPRINTS[2].gathered(largest, workers, sharding);
+        assert_eq!(of(1e6, 2.0, Sharding::Parameters), 12e6 + PIECES);
+        assert_eq!(of(1e3, 2.0, Sharding::Parameters), 20e3, "shorter than a message");
+        assert_eq!((of(1e6, 1.0, Sharding::Parameters), of(1e6, 2.0, Sharding::Gradients)), (0.0, 0.0));
     }
 
     #[test]

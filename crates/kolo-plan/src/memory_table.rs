@@ -113,7 +113,7 @@ impl Training {
         let saving = self.footprint.saving(self.parameters, 1.0, Sharding::None) / factor;
         let mut text = format!(
             "{:.3e} parameters, {} ({}): {unit} of each worker by --shard.\nOn top come activations; with gradients and parameters \
-             13 MB of buckets; with optimizer and gradients the values once more; with parameters five tensors; with nothing and \
+             13 MB of buckets; with optimizer and gradients the values once more; with parameters three tensors; with nothing and \
              two workers that share memory the gradients once more.\nWhile it saves, the first worker takes {saving:.2} {unit} more \
              with nothing or host, and 13 MB with the others",
             self.parameters, self.footprint.name, self.footprint.about

@@ -1,6 +1,5 @@
 //! Gathers of tensors from their owners, as they are used and a few ahead.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,10 +12,10 @@ use parking_lot::Mutex;
 use crate::ahead::Order;
 use crate::division::is_divided;
 use crate::flat::FlatValues;
-use crate::serving::{Request, Server};
+use crate::serving::{PIECE, Request, Server};
 
 /// Tensors that are gathered before they are used.
-const AHEAD: usize = 2;
+pub const AHEAD: usize = 2;
 
 /// Values that are divided among ranks, from the side of one of them. The ranks may change
 /// ([`DividedValues::join`]); whoever uses tensors keeps the same reference.
@@ -54,8 +53,27 @@ struct Ahead {
 struct Coming {
     span: SpanId,
     version: u64,
-    /// Parts of the tensor that other ranks send.
-    parts: Vec<(Range<usize>, Receiving)>,
+    tensor: Arc<Mutex<Tensor>>,
+    /// Messages with what other ranks have of it.
+    parts: Vec<Receiving>,
+}
+
+/// A tensor whose values arrive. They take no other memory: each message is copied to its place as it comes.
+struct Tensor {
+    values: Vec<f32>,
+    /// True if a message had another length than what was asked for.
+    is_wrong: bool,
+}
+
+impl Tensor {
+    /// Copies the bytes of a message to their place, of which this is the first element. `end` is the end of
+    /// what was asked for.
+    fn take(&mut self, start: usize, end: usize, bytes: &[u8]) {
+        let part = &mut self.values[start..end.min(start + PIECE)];
+        let (words, _) = bytes.as_chunks::<4>();
+        self.is_wrong |= bytes.len() != size_of_val(part);
+        part.iter_mut().zip(words).for_each(|(value, word)| *value = f32::from_le_bytes(*word));
+    }
 }
 
 kolo_comm::opaque_debug!(DividedValues);
@@ -197,17 +215,22 @@ impl Place {
 
     /// Asks the other owners of a tensor for their parts.
     fn begin(&self, layout: &Layout, span: SpanId, version: u64) -> Result<Coming, Error> {
-        let whole = Slice { span, elements: 0..layout.span(span).len, offset: 0 };
+        let len = layout.span(span).len;
+        let whole = Slice { span, elements: 0..len, offset: 0 };
+        let tensor = Arc::new(Mutex::new(Tensor { values: vec![0.0; len], is_wrong: false }));
         let mut parts = Vec::new();
         for (slice, owners) in self.owners.cut(layout, &whole) {
             let Some(owner) = self.asked(owners).filter(|_| !owners.contains(&self.rank)) else { continue };
             let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
             let place = slice.place(layout);
             let (start, len) = (place.start as u64, place.len() as u64);
-            let answer = self.server.ask(owner, Request { number, version, start, len })?;
-            parts.push((slice.elements, answer));
+            let (tensor, elements) = (tensor.clone(), slice.elements);
+            let take = Arc::new(move |start, bytes: &[u8]| {
+                tensor.lock().take(elements.start + start, elements.end, bytes);
+            });
+            parts.extend(self.server.ask(owner, Request { number, version, start, len }, &take)?);
         }
-        Ok(Coming { span, version, parts })
+        Ok(Coming { span, version, tensor, parts })
     }
 
     /// Begins the gathers that are likely to be needed next, unless others that nobody needs are under way.
@@ -235,28 +258,21 @@ impl Place {
 
     /// Waits for the parts of a tensor.
     fn finish(&self, layout: &Layout, coming: Coming) -> Result<Vec<f32>, Error> {
-        let span = layout.span(coming.span);
-        let mut values = vec![0.0; span.len];
-        let whole = Slice { span: coming.span, elements: 0..span.len, offset: 0 };
+        let whole = Slice { span: coming.span, elements: 0..layout.span(coming.span).len, offset: 0 };
         // Values that are changing belong to a step that has failed.
         let own = self.server.values().ok_or(Error::Lost)?;
         for (slice, owners) in self.owners.cut(layout, &whole) {
             if owners.contains(&self.rank) {
                 let place = slice.place(layout);
-                values[slice.elements].copy_from_slice(&own[place]);
+                coming.tensor.lock().values[slice.elements].copy_from_slice(&own[place]);
             }
         }
         drop(own);
-        for (elements, answer) in coming.parts {
-            let (_, bytes) = answer.wait()?;
-            let (words, _) = bytes.as_chunks::<4>();
-            let part = &mut values[elements];
-            if words.len() != part.len() {
-                return Err(Error::Lost);
-            }
-            part.iter_mut().zip(words).for_each(|(value, word)| *value = f32::from_le_bytes(*word));
+        for answer in coming.parts {
+            answer.wait()?;
         }
-        Ok(values)
+        let mut tensor = coming.tensor.lock();
+        if tensor.is_wrong { Err(Error::Lost) } else { Ok(std::mem::take(&mut tensor.values)) }
     }
 }
 
@@ -264,9 +280,9 @@ impl Coming {
     /// Drops the parts that have arrived.
     fn take_arrived(&mut self) -> Result<(), Error> {
         let mut rest = Vec::new();
-        for (elements, mut answer) in std::mem::take(&mut self.parts) {
+        for mut answer in std::mem::take(&mut self.parts) {
             if answer.wait_for(Duration::ZERO)?.is_none() {
-                rest.push((elements, answer));
+                rest.push(answer);
             }
         }
         self.parts = rest;

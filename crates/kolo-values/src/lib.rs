@@ -31,8 +31,9 @@ mod serving;
 mod undo;
 
 pub use flat::FlatValues;
-pub use gather::DividedValues;
+pub use gather::{AHEAD, DividedValues};
 pub use host_values::{HostValues, MapVersion};
 pub use lendable::{LendableValues, Loan};
 pub use region::Region;
+pub use serving::PIECE;
 pub use undo::Undo;

@@ -16,6 +16,9 @@ const REQUEST: u64 = 0;
 const ASKING: &str = "a gather of values";
 /// Time that the last answer may take when a rank leaves a group.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
+/// Elements of the messages that answer a request; the last one may have fewer. So an owner copies 1 MiB at a
+/// time, and so does whoever takes it.
+pub const PIECE: usize = 1 << 18;
 /// Time between two looks at the group while a request waits for a version.
 const GLANCE: Duration = Duration::from_millis(50);
 
@@ -123,14 +126,24 @@ impl Server {
         self.shared.state.lock().failure.take()
     }
 
-    /// Sends a request; returns its answer, which comes later.
-    pub(crate) fn ask(&self, owner: Rank, request: Request) -> Result<Receiving, Error> {
+    /// Sends a request. Returns its answers, which come later: `take` gets the bytes of each, and the number
+    /// of the run's elements before them.
+    pub(crate) fn ask(
+        &self,
+        owner: Rank,
+        request: Request,
+        take: &Arc<impl Fn(usize, &[u8]) + Send + Sync + 'static>,
+    ) -> Result<Vec<Receiving>, Error> {
         let Some(messages) = &self.messages else {
             return Err(Error::Left { rank: owner, during: ASKING.into() });
         };
-        let answer = messages.receive(Some(owner), request.number)?;
+        let answer = |start| {
+            let take = take.clone();
+            messages.receive_by(Some(owner), request.number, move |bytes| take(start, bytes))
+        };
+        let answers = (0..request.len as usize).step_by(PIECE).map(answer).collect::<Result<_, _>>()?;
         messages.send(&request.to_bytes(), owner, REQUEST)?;
-        Ok(answer)
+        Ok(answers)
     }
 }
 
@@ -162,16 +175,25 @@ impl Shared {
             let Some((from, bytes)) = next.wait_for(GLANCE)? else { continue };
             next = messages.receive(None, REQUEST)?;
             let Some(request) = Request::of_bytes(&bytes) else { continue };
-            let Some(values) = self.wait_for(request.version, group)? else { break };
-            let Some(run) = run_of(&values, request) else { continue };
-            let bytes = bytes_of(run);
-            drop(values);
-            self.changed.notify_all();
-            match messages.send(&bytes, from, request.number) {
+            match self.answer(request, from, messages, group) {
                 // A rank that has left needs no answer.
                 Err(Error::Left { .. } | Error::Unreachable { .. }) | Ok(()) => {}
                 Err(error) => return Err(error),
             }
+        }
+        Ok(())
+    }
+
+    /// Sends the values of a request. They do not change between two messages, except of requests that nobody
+    /// needs any more: a step needs all ranks' passes.
+    fn answer(&self, request: Request, to: Rank, messages: &Messages, group: &Group) -> Result<(), Error> {
+        for start in (0..usize::try_from(request.len).unwrap_or(0)).step_by(PIECE) {
+            let Some(values) = self.wait_for(request.version, group)? else { break };
+            let Some(run) = run_of(&values, request) else { break };
+            let bytes = bytes_of(&run[start..run.len().min(start + PIECE)]);
+            drop(values);
+            self.changed.notify_all();
+            messages.send(&bytes, to, request.number)?;
         }
         Ok(())
     }

@@ -94,24 +94,28 @@ impl Inputs {
         (output, slopes)
     }
 
-    /// Registers the gradients of input, weights and bias.
+    /// Registers the gradients of input, weights and bias. Weights that nobody else holds are freed before
+    /// their gradient is made.
     pub(super) fn backward(
-        &self,
+        self,
         gradient: &[f32],
         [x, weight, bias]: [Option<NodeId>; 3],
         gradients: &mut Gradients,
     ) {
-        let outputs = self.outputs();
+        let (outputs, shape) = (self.outputs(), self.weight.shape());
         let of_output = Matrix::row_major(gradient, outputs);
         if let Some(node) = x {
             let of_x = multiply(of_output, self.weight().transposed(), None, ());
             gradients.register::<Flex>(node, row_major(of_x, self.x.shape()));
         }
+        let Inputs { x: input, weight: values } = self;
+        drop(values);
         let mut sums = ColumnSums(vec![0.0; outputs]);
         match weight {
             Some(node) => {
-                let of_weight = multiply(self.x().transposed(), of_output, None, &mut sums);
-                gradients.register::<Flex>(node, row_major(of_weight, self.weight.shape()));
+                let input = Matrix::row_major(&input, shape[0]);
+                let of_weight = multiply(input.transposed(), of_output, None, &mut sums);
+                gradients.register::<Flex>(node, row_major(of_weight, shape));
             }
             None => (&mut sums).read(0..outputs, gradient, outputs),
         }

@@ -5,27 +5,21 @@
 //! listens at a port of its own. A sender connects with its first message to a rank; one thread of the
 //! receiver reads each connection. Messages from one rank with one tag arrive in the order of their sends.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::Group;
-use kolo_rendezvous::secure::{Accepted, Access, Protocol, SecureListener, SecureStream, connect, dial};
+use super::inbox::{Asked, Inbox, Receiving};
+use kolo_rendezvous::secure::{Access, Protocol, SecureListener, SecureStream, connect, dial};
 use kolo_rendezvous::{Error, InvalidCall, Liveness};
 use kolo_schedule::Rank;
 
-/// Time between two looks at the group's liveness while a receiver waits.
-const TURN: Duration = Duration::from_millis(50);
-/// Time in which the last messages of a rank that has left may still arrive.
-const AFTER_LEAVING: Duration = Duration::from_secs(1);
 /// Bytes before each message: its tag and its length.
 const HEADER: usize = 16;
-/// Bytes of a message that get addresses before they arrive; they take memory as they do.
-const TRUSTED: usize = 64 << 20;
 
 /// Messages between the ranks of a group; from [`Group::messages`].
 ///
@@ -54,26 +48,6 @@ pub struct Messages {
 }
 
 kolo_schedule::opaque_debug!(Messages { rank, members, timeout });
-
-#[derive(Default)]
-struct Inbox {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-/// Messages that have arrived unasked for, and requests whose messages have not arrived: a message never
-/// stands in the first while a request for it stands in the second.
-#[derive(Default)]
-struct State {
-    arrived: VecDeque<(Rank, u64, Vec<u8>)>,
-    /// In the order of their calls.
-    asked: BTreeMap<u64, (Option<Rank>, u64)>,
-    answered: BTreeMap<u64, (Rank, Vec<u8>)>,
-    calls: u64,
-    /// Connections that are read, which end with this rank's [`Messages`].
-    incoming: Vec<TcpStream>,
-    closing: bool,
-}
 
 impl Group {
     /// Opens the group's messages. All ranks must call it at the same place among their collectives.
@@ -163,9 +137,30 @@ impl Messages {
     ///
     /// There is no rank `from`.
     pub fn receive(&self, from: Option<Rank>, tag: u64) -> Result<Receiving, Error> {
+        self.ask(Asked { from, tag, take: None })
+    }
+
+    /// Does the same as [`Messages::receive`], but `take` gets the bytes as soon as they are here, on the
+    /// thread that reads them, and [`Receiving::wait`] returns none. So messages that nobody waits for yet
+    /// take no memory of their own. `take` must not wait for other messages.
+    ///
+    /// # Errors
+    ///
+    /// See [`Messages::receive`].
+    pub fn receive_by(
+        &self,
+        from: Option<Rank>,
+        tag: u64,
+        take: impl FnOnce(&[u8]) + Send + 'static,
+    ) -> Result<Receiving, Error> {
+        self.ask(Asked { from, tag, take: Some(Box::new(take)) })
+    }
+
+    fn ask(&self, asked: Asked) -> Result<Receiving, Error> {
+        let from = asked.from;
         from.map_or(Ok(()), |from| self.check("receive", from))?;
         Ok(Receiving {
-            call: self.inbox.ask(from, tag),
+            call: self.inbox.ask(asked),
             from: from.map(|from| self.members[from.0]),
             here: self.members[self.rank.0],
             inbox: self.inbox.clone(),
@@ -207,141 +202,7 @@ impl Messages {
 
 impl Drop for Messages {
     fn drop(&mut self) {
-        let mut state = self.inbox.state.lock();
-        state.closing = true;
-        // A connection that is closed already needs no end.
-        state.incoming.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
-        drop(state);
+        self.inbox.close();
         self.listener = None;
-    }
-}
-
-impl Inbox {
-    fn ask(&self, from: Option<Rank>, tag: u64) -> u64 {
-        let mut state = self.state.lock();
-        let call = state.calls;
-        state.calls += 1;
-        let fits =
-            |(sender, its, _): &(Rank, u64, Vec<u8>)| *its == tag && from.is_none_or(|from| from == *sender);
-        match state.arrived.iter().position(fits).and_then(|index| state.arrived.remove(index)) {
-            Some((sender, _, data)) => drop(state.answered.insert(call, (sender, data))),
-            None => drop(state.asked.insert(call, (from, tag))),
-        }
-        call
-    }
-
-    fn deliver(&self, sender: Rank, tag: u64, data: Vec<u8>) {
-        let mut state = self.state.lock();
-        let fits = |(from, its): &(Option<Rank>, u64)| *its == tag && from.is_none_or(|from| from == sender);
-        match state.asked.iter().find(|(_, asked)| fits(asked)).map(|(call, _)| *call) {
-            Some(call) => {
-                state.asked.remove(&call);
-                state.answered.insert(call, (sender, data));
-                self.changed.notify_all();
-            }
-            None => state.arrived.push_back((sender, tag, data)),
-        }
-    }
-
-    /// Reads the messages of one connection, until either end closes it. Its end is no error here: the
-    /// group's liveness knows whether the sender has died.
-    fn serve(&self, accepted: Accepted, world: usize) {
-        let Accepted { stream, session, identity } = accepted;
-        let Some(sender) = sender(&identity, world) else { return };
-        {
-            let mut state = self.state.lock();
-            let Some(copy) = stream.try_clone().ok().filter(|_| !state.closing) else { return };
-            state.incoming.push(copy);
-        }
-        let mut stream = SecureStream::new(stream, session);
-        while let Ok((tag, data)) = read(&mut stream) {
-            self.deliver(sender, tag, data);
-        }
-    }
-}
-
-fn sender(identity: &[u8], world: usize) -> Option<Rank> {
-    let rank = usize::try_from(u64::from_le_bytes(identity.try_into().ok()?)).ok()?;
-    (rank < world).then_some(Rank(rank))
-}
-
-fn read(stream: &mut SecureStream) -> io::Result<(u64, Vec<u8>)> {
-    let (mut tag, mut len) = ([0; 8], [0; 8]);
-    stream.read_exact(&mut tag)?;
-    stream.read_exact(&mut len)?;
-    let len = usize::try_from(u64::from_le_bytes(len)).map_err(|_| io::ErrorKind::OutOfMemory)?;
-    let mut data = Vec::new();
-    while data.len() < len {
-        // As much again as has arrived, and no more than the message has.
-        let more = (len - data.len()).min(data.len().max(TRUSTED));
-        data.reserve_exact(more);
-        if Read::by_ref(stream).take(more as u64).read_to_end(&mut data)? < more {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-    }
-    Ok((u64::from_le_bytes(tag), data))
-}
-
-/// A message that was asked for. Dropping it withdraws the request; a message that has answered it is lost.
-pub struct Receiving {
-    call: u64,
-    /// The job's rank of the sender; `None` if any may send.
-    from: Option<Rank>,
-    /// The job's rank of this process.
-    here: Rank,
-    inbox: Arc<Inbox>,
-    liveness: Arc<Liveness>,
-    timeout: Duration,
-    /// Time at which this rank noticed that the sender has left.
-    left: Option<Instant>,
-}
-
-kolo_schedule::opaque_debug!(Receiving { call, here, timeout });
-
-impl Receiving {
-    /// Waits for the message; returns its sender and its bytes.
-    ///
-    /// # Errors
-    ///
-    /// The group has failed, the sender has left, or nothing came within the group's timeout.
-    pub fn wait(mut self) -> Result<(Rank, Vec<u8>), Error> {
-        let (rank, waited) = (self.from.unwrap_or(self.here), self.timeout);
-        self.wait_for(waited)?.ok_or(Error::Timeout { rank, during: "receive".into(), waited })
-    }
-
-    /// Waits at most `timeout` for the message; `None` if it has not arrived.
-    ///
-    /// # Errors
-    ///
-    /// The group has failed, or the sender has left.
-    pub fn wait_for(&mut self, timeout: Duration) -> Result<Option<(Rank, Vec<u8>)>, Error> {
-        let until = Instant::now() + timeout;
-        let mut state = self.inbox.state.lock();
-        loop {
-            if let Some(answer) = state.answered.remove(&self.call) {
-                return Ok(Some(answer));
-            }
-            if let Some(error) = self.liveness.failure() {
-                return Err(error);
-            }
-            if let Some(rank) = self.from.filter(|rank| self.liveness.has_left(*rank))
-                && self.left.get_or_insert_with(Instant::now).elapsed() > AFTER_LEAVING
-            {
-                return Err(Error::Left { rank, during: "receive".into() });
-            }
-            let rest = until.saturating_duration_since(Instant::now());
-            if rest.is_zero() {
-                return Ok(None);
-            }
-            self.inbox.changed.wait_for(&mut state, rest.min(TURN));
-        }
-    }
-}
-
-impl Drop for Receiving {
-    fn drop(&mut self) {
-        let mut state = self.inbox.state.lock();
-        state.asked.remove(&self.call);
-        state.answered.remove(&self.call);
     }
 }

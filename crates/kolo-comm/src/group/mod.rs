@@ -2,13 +2,14 @@
 //! ([`measure`], and [`link_rates`] if links may differ). It runs collectives on buffers (here), on
 //! slices ([`operations`], [`coalesced`]), on the caller's own thread ([`directly`]), on any value that
 //! serde can write ([`values`]), or several as one ([`stages`]). Deferred sums are added when they are read
-//! ([`deferred`]). [`messages`] travel beside the collectives. [`shared`] runs them one by one, and latches
+//! ([`deferred`]). [`messages`] travel beside the collectives, to an [`inbox`]. [`shared`] runs them one by one, and latches
 //! the first failure.
 
 mod coalesced;
 mod deferred;
 mod directly;
 mod forming;
+mod inbox;
 mod link_rates;
 mod measure;
 mod messages;
@@ -35,7 +36,8 @@ use kolo_transport::{Buffer, Distance, Element, GroupContext, LINGER, Lending, P
 use parking_lot::Mutex;
 
 pub use self::deferred::{Deferred, SumParts};
-pub use self::messages::{Messages, Receiving};
+pub use self::inbox::Receiving;
+pub use self::messages::Messages;
 pub use self::stages::Stages;
 
 /// Ranks that act together.
