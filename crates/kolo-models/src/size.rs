@@ -9,7 +9,6 @@ use kolo_weights::TORCHVISION_MODELS;
 
 use crate::error::Error;
 use crate::image_model::{Blueprint, ImageModel};
-use crate::table::Entry;
 
 /// Images of ImageNet, of which torchvision's models are.
 const IMAGENET: SampleShape =
@@ -38,24 +37,27 @@ pub trait Counted {
     fn size(&self, vocabulary: Option<usize>) -> Result<ModelSize, Error>;
 }
 
-impl<M: ImageModel> Counted for Entry<M> {
-    fn size(&self, vocabulary: Option<usize>) -> Result<ModelSize, Error> {
-        if let Some(tokens) = vocabulary {
-            let problem = format!("{} sees images and has no tokens; leave it out", self.name);
-            return Err(kolo_recipe::Error::setting("--vocabulary", tokens, problem).into());
-        }
-        let samples = if TORCHVISION_MODELS.contains(&self.name) { IMAGENET } else { FASHION_MNIST };
-        let device = Device::flex().autodiff();
-        let model = BurnModel::from((self.build)(&Blueprint::plain(0, samples, &device)));
-        let specs = model
-            .inventory(Which::All)
-            .map_err(kolo_ddp::Error::from)
-            .map_err(kolo_burn_train::Error::from)?
-            .specs;
-        let parameters = specs.iter().filter(|spec| matches!(spec.kind, Kind::Parameter { .. }));
-        let sizes: Vec<usize> = parameters.map(|spec| spec.shape.iter().product()).collect();
-        Ok(ModelSize { all: sizes.iter().sum(), largest: sizes.into_iter().max().unwrap_or(0) })
+/// Returns the size of a model for images, by its name and its constructor.
+pub(crate) fn size_for_images<M: ImageModel>(
+    name: &str,
+    build: impl Fn(&Blueprint) -> M,
+    vocabulary: Option<usize>,
+) -> Result<ModelSize, Error> {
+    if let Some(tokens) = vocabulary {
+        let problem = format!("{name} sees images and has no tokens; leave it out");
+        return Err(kolo_recipe::Error::setting("--vocabulary", tokens, problem).into());
     }
+    let samples = if TORCHVISION_MODELS.contains(&name) { IMAGENET } else { FASHION_MNIST };
+    let device = Device::flex().autodiff();
+    let model = BurnModel::from(build(&Blueprint::plain(0, samples, &device)));
+    let specs = model
+        .inventory(Which::All)
+        .map_err(kolo_ddp::Error::from)
+        .map_err(kolo_burn_train::Error::from)?
+        .specs;
+    let parameters = specs.iter().filter(|spec| matches!(spec.kind, Kind::Parameter { .. }));
+    let sizes: Vec<usize> = parameters.map(|spec| spec.shape.iter().product()).collect();
+    Ok(ModelSize { all: sizes.iter().sum(), largest: sizes.into_iter().max().unwrap_or(0) })
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use kolo_weights::WeightsFile;
 use crate::error::Error;
 use crate::image_model::{Blueprint, ImageModel};
 use crate::inference::{Classifier, ModelClassifier};
-use crate::size::Counted;
+use crate::size::{Counted, ModelSize, size_for_images};
 use crate::stepper::{DdpStepper, Stepper};
 use crate::traits::{PLAIN, RESIDUAL, Traits, VGG};
 use crate::{gpt2, mlp, resnets, vgg};
@@ -136,6 +136,12 @@ pub struct Entry<M> {
 }
 
 kolo_comm::opaque_debug!([M] Entry<M> { name, about });
+
+impl<M: ImageModel> Counted for Entry<M> {
+    fn size(&self, vocabulary: Option<usize>) -> Result<ModelSize, Error> {
+        size_for_images(self.name, self.build, vocabulary)
+    }
+}
 
 impl<M: ImageModel + 'static> NamedModel for Entry<M> {
     fn name(&self) -> &'static str {

@@ -18,6 +18,9 @@ pub enum OnResume {
 
 use OnResume::{Free, Refused, Reported, Samples, Unused};
 
+/// Value of a field without one.
+pub(crate) const NOTHING: &str = "nothing";
+
 /// A field of a recipe, or a section whose fields are alike.
 pub(super) struct Field {
     pub(super) name: &'static str,

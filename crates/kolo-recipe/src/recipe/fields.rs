@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Recipe;
 use super::field_table::OnResume::{self, Free, Refused, Reported};
-use super::field_table::entry;
+use super::field_table::{NOTHING, entry};
 use crate::error::Error;
 
 /// Returns the free fields that nevertheless decide the bits in this mode of synchronization, because they
@@ -22,8 +22,6 @@ fn ends_rounds(mode: &SyncMode) -> &'static [&'static str] {
     }
 }
 
-/// Value of a field without one.
-pub(crate) const NOTHING: &str = "nothing";
 /// Section of the program's own parts, which a recipe without them omits.
 const OWN: &str = "own.";
 
