@@ -33,6 +33,7 @@
 //! | `bind` | the cores of each worker |
 //! | `open_files` | the limit of open files, raised if the job needs it |
 //! | `threads` | the threads that the job needs, tried before it starts |
+//! | `unused_master` | variables that a command does not use if it starts its own workers |
 //! | `last_lines`, `named_rank` | last output of a worker without a report, and the rank that it blames |
 //! | `diagnose`, `failure_report` | the worker that failed first, and the report about it |
 
@@ -66,6 +67,7 @@ mod supervise;
 mod threads;
 mod token;
 mod unblocked_stderr;
+mod unused_master;
 mod worker_exit;
 mod worker_process;
 mod workers;
@@ -81,4 +83,5 @@ pub use failure_report::{BlamedState, FailureReport, Reason};
 pub use job::{Job, Messages, Output};
 pub use run::run;
 pub use unblocked_stderr::UnblockedStderr;
+pub use unused_master::unused_master;
 pub use worker_exit::{ExitStatus, WorkerExit};

@@ -3,8 +3,7 @@
 use std::ffi::OsString;
 
 use kolo::Failure;
-use kolo_comm::env;
-use kolo_launch::{Bind, Messages, Output};
+use kolo_launch::{Bind, Messages, Output, unused_master};
 
 use crate::options::Elastic;
 
@@ -17,7 +16,7 @@ pub(crate) fn start_workers(
     bind: Bind,
     messages: Messages,
 ) -> Result<(), Failure> {
-    warn_of_unused_master(|name| std::env::var(name).ok());
+    unused_master(|name| std::env::var(name).ok()).iter().for_each(|words| log::warn!("{words}"));
     let program =
         std::env::current_exe().map_err(|e| Failure::work(format!("cannot find this program: {e}")))?;
     let command = std::iter::once(program.into_os_string()).chain(std::env::args_os().skip(1));
@@ -38,23 +37,6 @@ pub(crate) fn start_workers(
     (job.messages, job.bind) = (messages, bind);
     elastic.apply(&mut job);
     Ok(kolo_launch::run(&job)?)
-}
-
-/// Warns of a master in the environment, which counts for workers that a launcher has started only.
-fn warn_of_unused_master(variable: impl Fn(&str) -> Option<String>) {
-    unused_master(variable).iter().for_each(|words| log::warn!("{words}"));
-}
-
-fn unused_master(variable: impl Fn(&str) -> Option<String>) -> Vec<String> {
-    let given =
-        [env::MASTER_ADDR, env::MASTER_PORT].into_iter().filter_map(|name| Some((name, variable(name)?)));
-    let words = |(name, value)| {
-        format!(
-            "{name}={value} is not used: without RANK, this command starts its own workers on this node \
-             (--master-port gives their port)"
-        )
-    };
-    given.map(words).collect()
 }
 
 /// Refuses `--nproc` if the environment makes this process the only worker of a job, regardless of the
@@ -109,18 +91,3 @@ const ALLOCATOR: [(&str, &str); 2] =
 /// addresses (`ulimit -v`) may not leave.
 const SMALL_ARENAS: [(&str, &str); 2] =
     [("MIMALLOC_ARENA_RESERVE", "65536"), ("MIMALLOC_ARENA_MAX_OBJECT_SIZE", "4096")];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_master_without_a_rank_is_not_ignored_in_silence() {
-        let words = unused_master(|name| (name == env::MASTER_PORT).then(|| "abc".into()));
-        assert!(
-            words.len() == 1 && words[0].starts_with("MASTER_PORT=abc is not used: without RANK"),
-            "{words:?}"
-        );
-        assert!(unused_master(|_| None).is_empty());
-    }
-}

@@ -38,15 +38,11 @@ pub(crate) fn gather(group: &Group, request: &CheckRequest<'_>) -> Result<Facts,
     let words = (group.rank() == Rank(0)).then(|| format!("reading the samples of {}", request.recipe.data));
     let data =
         note_if_long(words.as_ref(), || samples::read(request.recipe, threads)).map_err(|e| e.to_string());
+    let stated = request.recipe.stated()?;
     let own = RankFacts {
         is_server: group.is_server(),
         host: Host::here(),
-        settings: request
-            .recipe
-            .stated()?
-            .into_iter()
-            .map(|(name, value)| format!("{name} = {value}\n"))
-            .collect(),
+        settings: stated.into_iter().map(|(name, value)| format!("{name} = {value}\n")).collect(),
         program: Program::here(env!("CARGO_PKG_VERSION")),
         processor: Processor::here(),
         cpu: Cpu::here(),
