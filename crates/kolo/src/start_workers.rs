@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use kolo::Failure;
+use kolo_comm::env;
 use kolo_launch::{Bind, Messages, Output, unused_master};
 
 use crate::options::Elastic;
