@@ -65,7 +65,7 @@ fn bytes_arrive_whatever_the_sizes_of_writes_and_reads() {
 fn a_write_that_would_block_goes_on_with_the_same_bytes() {
     let (mut one, mut other) = sealed();
     one.stream().set_nonblocking(true).unwrap();
-    let bytes = pattern(20 << 20);
+    let bytes = &pattern(20 << 20);
     // The reader begins once a write would have blocked. However slow the writer is, the
     // connection's buffers are full by then.
     let (full, begin) = std::sync::mpsc::sync_channel(1);
@@ -75,7 +75,7 @@ fn a_write_that_would_block_goes_on_with_the_same_bytes() {
             let _ = begin.recv();
             let mut seen = vec![0; bytes.len()];
             other.read_exact(&mut seen).unwrap();
-            assert!(seen == bytes);
+            assert!(seen == *bytes);
         });
         let (mut sent, mut blocked) = (0, 0);
         while sent < bytes.len() {
