@@ -123,7 +123,9 @@ impl Launcher<'_> {
                 CoordinatorEvent::GenerationFormed { generation, members, .. } if members == names => {
                     return generation;
                 }
-                CoordinatorEvent::GenerationFormed { .. } | CoordinatorEvent::Warning { .. } => {}
+                CoordinatorEvent::GenerationFormed { .. }
+                | CoordinatorEvent::Joined { .. }
+                | CoordinatorEvent::Warning { .. } => {}
                 other => panic!("{other:?} instead of a generation of {names:?}"),
             }
         }
@@ -137,7 +139,7 @@ impl Launcher<'_> {
                     return (generation, members.len());
                 }
                 // On a busy machine a wait may be long enough for a warning.
-                CoordinatorEvent::Warning { .. } => {}
+                CoordinatorEvent::Joined { .. } | CoordinatorEvent::Warning { .. } => {}
                 other => panic!("{other:?} instead of a generation"),
             }
         }
