@@ -11,6 +11,8 @@ use kolo_recipe::Recipe;
 use crate::description::Description;
 use crate::error::WeightsError;
 
+type Write = fn(&Arc<dyn Tensors>, &Description, &Draft<'_>) -> Result<(), WeightsError>;
+
 /// A format in which weights are exported, and from which they are loaded.
 pub struct WeightFormat {
     /// Name on the command line.
@@ -23,7 +25,7 @@ pub struct WeightFormat {
     pub(crate) stored: fn(path: &str) -> Stored,
     /// Writes a file: its tensors, as they are stored there, and the description as JSON. Holds one tensor at
     /// a time.
-    pub(crate) write: fn(&Arc<dyn Tensors>, &Description, &Draft<'_>) -> Result<(), WeightsError>,
+    pub(crate) write: Write,
     /// Returns true for the beginning of a file of this format.
     pub(crate) recognizes: fn(&[u8]) -> bool,
     /// Returns the description, as JSON, in the file at a path; `None` if it is of another format, holds

@@ -51,20 +51,21 @@ impl Memory {
         if self.workers.contains(&0) {
             return Err(Failure::input("--workers 0: a job has at least one"));
         }
-        if ![1, 2].contains(&self.redundancy) {
-            let given = self.redundancy;
+        let (redundancy, offload) = (self.redundancy, self.offload);
+        if ![1, 2].contains(&redundancy) {
             return Err(Failure::input(format!(
-                "--redundancy {given}: one worker or two hold each part; give 1 or 2"
+                "--redundancy {redundancy}: one worker or two hold each part; give 1 or 2"
             )));
         }
         let model = self.model.as_ref().map(|name| models::find(name)).transpose()?;
         let reads_text = model.is_some_and(|model| model.traits().reads_text);
         let usual = if reads_text { "f32-adam" } else { "f32-momentum" };
         let footprint = self.footprint.map_or_else(|| footprint(usual), Ok).map_err(Failure::input)?;
-        let (redundancy, offload) = (self.redundancy, self.offload);
-        let size = model.map(|model| model.size(self.vocabulary)).transpose()?;
-        let (parameters, largest) = match size {
-            Some(size) => (size.all as f64, Some(size.largest as f64)),
+        let (parameters, largest) = match model {
+            Some(model) => {
+                let size = model.size(self.vocabulary)?;
+                (size.all as f64, Some(size.largest as f64))
+            }
             None => (self.parameters.unwrap_or_default(), self.largest),
         };
         let training = Training { parameters, largest, footprint, redundancy, offload };
