@@ -1,7 +1,9 @@
 """Operations that have been started."""
 
 import datetime
+import functools
 import threading
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -26,6 +28,20 @@ def future():
     gradients, and crash. A callback that raises ends the next future with an error for both."""
     begun = torch.futures.Future()
     return begun, begun.then(_native.settle)
+
+
+def kept_works(set_work):
+    """Returns the function by which torch gives a work to a reducer, in `DistributedDataParallel.join`, with the work kept
+    for as long as the reducer. Once Python drops a work, the wait of torch's C++ no longer reaches our `wait`: it would
+    never end."""
+    kept = weakref.WeakKeyDictionary()
+
+    @functools.wraps(set_work)
+    def set_and_keep(reducer, work, *arguments, **named):
+        set_work(reducer, work, *arguments, **named)
+        kept[reducer] = work
+
+    return set_and_keep
 
 
 def backend_error(error):
@@ -184,3 +200,6 @@ class ReceiveWork(dist.Work):
             begun.set_result(([self._tensor], None))
         except Exception as error:
             begun.set_result((None, error.with_traceback(None)))
+
+
+dist.Reducer._set_forward_pass_work_handle = kept_works(dist.Reducer._set_forward_pass_work_handle)
