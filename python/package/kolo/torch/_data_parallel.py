@@ -114,6 +114,8 @@ class DistributedDataParallel(torch.nn.Module):
         self._trace = _verification.Trace(requests, module, group, shards) if requests.file else None
         self._results = [None] * len(named)
         self._shard, self._in_backward, self._is_last_pass, self._is_over = None, False, False, False
+        # Number of samples of the current shard, which all of its passes share.
+        self._shard_samples = None
         self._behind, self._problem, self._left = None, None, None
         self._completed = 0
         #: Mean loss of all samples of the last step, and their number; the same on all ranks.
@@ -243,7 +245,8 @@ class DistributedDataParallel(torch.nn.Module):
 
     def backward(self, loss, samples, *, last=True, **options):
         """Runs the backward pass of the current shard, whose `loss` is a mean over `samples` (or tokens). A shard that
-        has several passes gives `last=False` to all but the last one. `options` are those of `Tensor.backward`."""
+        has several passes gives `last=False` to all but the last one: their gradients and losses add up, as in torch.
+        They are of the same samples, which count once. `options` are those of `Tensor.backward`."""
         if self._shard is None:
             raise InvalidCall(f"{self._place}: call backward within `for ... in ddp.shards(...)` or `ddp.steps(...)`")
         shard = f"{self._place}: shard {self._shard}"
@@ -254,6 +257,10 @@ class DistributedDataParallel(torch.nn.Module):
         count = int(samples)
         if count != samples or count < 0:
             raise InvalidCall(f"{shard}: samples is {samples}; it must be a whole number")
+        if self._shard_samples not in (None, count):
+            raise InvalidCall(f"{shard}: this pass has {count} samples, and the one before {self._shard_samples}; the passes of a shard "
+                              "are of the same samples, so pass one count, and divide other samples by more shards")
+        is_first, self._shard_samples = self._shard_samples is None, count
         self._is_over = last
         if not count:
             return
@@ -262,7 +269,7 @@ class DistributedDataParallel(torch.nn.Module):
             loss.backward(torch.full_like(loss, count), **options)
         finally:
             self._in_backward = False
-        self._own_samples += count
+        self._own_samples += count if is_first else 0
         self._losses.current.add_(loss.detach().double().reshape(1).cpu() * count)
 
     def _run(self, fetch, counts, rows, epoch, step):
@@ -279,7 +286,7 @@ class DistributedDataParallel(torch.nn.Module):
                     self._generators.seed(stream(self._seed, epoch, step, shard))
                     self._statistics.begin_shard()
                     self._behind = behind if is_end and self._overlap else None
-                    self._shard, self._is_over = shard, False
+                    self._shard, self._is_over, self._shard_samples = shard, False, None
                     yield _aligned(fetch(shard))
                     self._end_pass(shard, behind if is_end else None)
                     self._shard = None
