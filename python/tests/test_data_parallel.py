@@ -289,6 +289,21 @@ def behaves():
 
         refused(of_others, "rank 1", "7 and 8 samples")
 
+    def of_other_data(*parts):
+        model = kolo.DistributedDataParallel(torch.nn.Linear(2, 1), 4)
+        for part, _ in model.shards(*parts):
+            model.backward(model(part).mean(), len(part))
+
+    changed = batch.clone()
+    changed[-1, -1] += rank
+    pairs = [(changed, labels) for labels in (batch, list(range(8)))] + [(batch, [f"name {row + rank}" for row in range(8)])]
+    pairs += [(batch, torch.full((8,), float("nan") if rank else float("inf"))), (batch, torch.full((8,), rank + 1j))]
+    for pair in pairs:
+        if dist.is_initialized():
+            refused(lambda: of_other_data(*pair), "8 samples has other data than rank 0's", "differ: rank 1", culprit=1)
+    # The same data is the same in any memory, and objects are not read.
+    for labels in (batch.t().contiguous().t(), torch.full((8,), float("nan")), torch.empty(8, 0), [object() for _ in range(8)]):
+        of_other_data(batch, labels)
 
 
 def two_losses():
