@@ -136,8 +136,10 @@ class Works(Work):
 class ReceiveWork(dist.Work):
     """A message that was asked for. It is copied to its tensor when it is waited for."""
 
-    def __init__(self, message, tensor, source, timeout):
+    def __init__(self, message, tensor, source, timeout, is_shut):
+        """`is_shut` returns true once this process has left the group."""
         super().__init__()
+        self._is_shut = is_shut
         self._message, self._tensor, self._source, self._timeout = message, tensor, source, timeout
         self._error, self._done = None, False
 
@@ -156,6 +158,9 @@ class ReceiveWork(dist.Work):
                 self._source, self._done, self._message = source, True, None
             except Error as error:
                 self._error = backend_error(error)
+                if self._is_shut():
+                    self._error = dist.DistBackendError("kolo: this process has destroyed its group, and the message that it asked for "
+                                                        "had not come; wait for it before destroy_process_group")
         return True
 
     def wait(self, timeout=None):
