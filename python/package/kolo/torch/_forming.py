@@ -65,13 +65,18 @@ class Forming:
         outcome = []
         thread = threading.Thread(target=self._join_now, args=(outcome,), name="kolo-forming", daemon=True)
         thread.start()
-        while thread.is_alive():
+        while True:
             thread.join(_TURN)
-            self._raise_reported(not thread.is_alive())
-        group, error = outcome[0]
-        if error is not None:
-            raise error
-        return group
+            group, error = (None, None) if thread.is_alive() else outcome[0]
+            if group is not None:
+                return group
+            try:
+                self._raise_reported()
+            except dist.DistError:
+                # The store ends with rank 0's process; the native group names it.
+                pass
+            if error is not None:
+                raise error
 
     def _join_now(self, outcome):
         rank, size, _ = self._call
@@ -80,15 +85,14 @@ class Forming:
         except Exception as error:
             outcome.append((None, error))
 
-    def _raise_reported(self, is_over):
+    def _raise_reported(self):
         store, key = self._reports()
         if store.check([key]):
             raise InvalidCall(store.get(key).decode())
-        if self._call[0] == 0 and not is_over and self._store.get("kolo").decode() != self._published:
-            token = self.token
-            other = self._other_call()
-            self.token = token
-            self._refuse(_report_of(self._call, other))
+        if self._call[0] == 0 and self._store.get("kolo").decode() != self._published:
+            own = self.token
+            report, self.token = _report_of(self._call, self._other_call()), own
+            self._refuse(report)
 
     def _reports(self):
         """Returns the store and the key for reports: those of the job's group, if it has formed."""
