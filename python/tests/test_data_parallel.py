@@ -218,10 +218,11 @@ def behaves():
     again = step()
     assert torch.equal(again["used.weight"], once["used.weight"] * 2), (again, once)
     ddp.zero_grad()
-    # Two equal passes of a shard: twice the samples and twice the gradient.
+    # Two equal passes of a shard: twice the gradient and the loss of the same samples.
+    loss = ddp.loss
     twice = step(passes=2)
-    torch.testing.assert_close(twice["used.weight"], once["used.weight"])
-    assert ddp.samples == 16
+    torch.testing.assert_close(twice["used.weight"], 2 * once["used.weight"])
+    assert ddp.samples == 8 and abs(ddp.loss - 2 * loss) <= 1e-6 * abs(loss), (ddp.samples, ddp.loss, loss)
     ddp.zero_grad()
     bad = batch.clone()
     bad[7] = float("nan")
@@ -288,6 +289,57 @@ def behaves():
 
         refused(of_others, "rank 1", "7 and 8 samples")
 
+    def of_other_data(*parts):
+        model = kolo.DistributedDataParallel(torch.nn.Linear(2, 1), 4)
+        for part, _ in model.shards(*parts):
+            model.backward(model(part).mean(), len(part))
+
+    changed = batch.clone()
+    changed[-1, -1] += rank
+    pairs = [(changed, labels) for labels in (batch, list(range(8)))] + [(batch, [f"name {row + rank}" for row in range(8)])]
+    pairs += [(batch, torch.full((8,), float("nan") if rank else float("inf"))), (batch, torch.full((8,), rank + 1j))]
+    for pair in pairs:
+        if dist.is_initialized():
+            refused(lambda: of_other_data(*pair), "8 samples has other data than rank 0's", "differ: rank 1", culprit=1)
+    # The same data is the same in any memory, and objects are not read.
+    for labels in (batch.t().contiguous().t(), torch.full((8,), float("nan")), torch.empty(8, 0), [object() for _ in range(8)]):
+        of_other_data(batch, labels)
+
+
+def two_losses():
+    """Cross entropy and an auxiliary loss of each shard, by two backward passes, beside plain torch on the whole batch. The
+    shards differ in size."""
+    torch, dist, kolo = start()
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+    alone = copy.deepcopy(model)
+    inputs, labels = torch.randn(11, 4), torch.randint(0, 3, (11,))
+
+    def losses(net, inputs, labels):
+        scores = net(inputs)
+        return torch.nn.functional.cross_entropy(scores, labels), 0.3 * scores.square().sum(1).mean()
+
+    expected = losses(alone, inputs, labels)
+    for loss in expected:
+        loss.backward(retain_graph=True)
+    for overlap in (True, False):
+        ddp = kolo.DistributedDataParallel(copy.deepcopy(model), SHARDS, overlap=overlap, bucket_cap_mb=0.0001)
+        for part, classes in ddp.shards(inputs, labels):
+            entropy, auxiliary = losses(ddp, part, classes)
+            ddp.backward(entropy, len(part), last=False, retain_graph=True)
+            ddp.backward(auxiliary, len(part))
+        for ours, theirs in zip(ddp.parameters(), alone.parameters()):
+            torch.testing.assert_close(ours.grad, theirs.grad)
+        assert ddp.samples == 11 and abs(ddp.loss - sum(expected).item()) < 1e-5, (ddp.samples, ddp.loss, expected)
+    for first, second in ((2, 1), (2, 0), (0, 2)):
+        refusing = kolo.DistributedDataParallel(copy.deepcopy(model), SHARDS)
+        try:
+            for part in refusing.shards(inputs):
+                refusing.backward(refusing(part).mean(), first, last=False)
+                refusing.backward(refusing(part).mean(), second)
+            raise AssertionError("other samples in one shard")
+        except ValueError as error:
+            assert f"this pass has {second} samples, and the one before {first}" in str(error), error
 
 
 def traced():
@@ -419,6 +471,9 @@ class DataParallelTest(unittest.TestCase):
                 warn_of_random_transforms(loader)
             self.assertEqual(len(found), len(names), found)
             self.assertTrue(all(name in str(one.message) for name, one in zip(names, found)), found)
+
+    def test_several_losses_add_up_as_in_plain_torch(self):
+        outputs(self, [1, 2, 3], two_losses)
 
     def test_what_it_does_and_refuses(self):
         outputs(self, [1, 2], behaves)

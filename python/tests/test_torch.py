@@ -70,6 +70,11 @@ def collectives():
         data = number.clone()
         dist.all_reduce(data, op)
         assert data.item() == expected, (op, data, expected)
+    # The mean of integers is cut off toward zero.
+    values = [3, -3, 1, -1, 3 * size + 1, -3 * size - 1]
+    data = torch.tensor(values if rank == 0 else [0] * len(values))
+    dist.all_reduce(data, dist.ReduceOp.AVG)
+    assert data.tolist() == [int(value / size) for value in values], data
     bits = torch.tensor([1 << rank | 8])
     dist.all_reduce(bits, dist.ReduceOp.BAND)
     assert bits.item() == 8

@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import sys
 import weakref
 
 from . import _native
@@ -21,7 +22,10 @@ _open = weakref.WeakSet()
 @atexit.register
 def _leave_all():
     for group in list(_open):
-        group.close(patience=2.0)
+        try:
+            group.close(patience=2.0)
+        except RuntimeError as error:
+            print(error, file=sys.stderr)
     _native.end_callbacks()
 
 
@@ -207,7 +211,8 @@ class Group:
     # ---- the end
 
     def close(self, patience=10.0):
-        """Leaves the group. Other ranks that still wait for this one get an error."""
+        """Leaves the group. Other ranks that still wait for this one get an error. Raises `kolo.Error` if the last calls
+        of the ranks differed, which none of them could notice: broadcasts from different roots."""
         _open.discard(self)
         self._native.close(patience)
 

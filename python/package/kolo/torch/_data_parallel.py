@@ -10,6 +10,7 @@ from . import _verification
 from ._agreement import agree, settings, tensors
 from ._buckets import Gradients
 from ._buffers import Buffers
+from ._fingerprint import fingerprint
 from ._loaders import warn_of_random_transforms
 from ._process_group import ProcessGroup
 from ._random import Generators
@@ -114,6 +115,8 @@ class DistributedDataParallel(torch.nn.Module):
         self._trace = _verification.Trace(requests, module, group, shards) if requests.file else None
         self._results = [None] * len(named)
         self._shard, self._in_backward, self._is_last_pass, self._is_over = None, False, False, False
+        # Number of samples of the current shard, which all of its passes share.
+        self._shard_samples = None
         self._behind, self._problem, self._left = None, None, None
         self._completed = 0
         #: Mean loss of all samples of the last step, and their number; the same on all ranks.
@@ -204,7 +207,8 @@ class DistributedDataParallel(torch.nn.Module):
             return parts if len(parts) > 1 else parts[0]
 
         counts = [len(rows_of(shard, self._shards, rows)) for shard in self._own]
-        return self._run(part_of, counts, rows, epoch, self._completed if step is None else step)
+        data = fingerprint(batch) if self._size > 1 else 0
+        return self._run(part_of, counts, rows, epoch, self._completed if step is None else step, data)
 
     def steps(self, loader):
         """Goes through a DataLoader whose `batch_sampler` is a `ShardSampler`: each step is this rank's shards.
@@ -243,7 +247,8 @@ class DistributedDataParallel(torch.nn.Module):
 
     def backward(self, loss, samples, *, last=True, **options):
         """Runs the backward pass of the current shard, whose `loss` is a mean over `samples` (or tokens). A shard that
-        has several passes gives `last=False` to all but the last one. `options` are those of `Tensor.backward`."""
+        has several passes gives `last=False` to all but the last one: their gradients and losses add up, as in torch.
+        They are of the same samples, which count once. `options` are those of `Tensor.backward`."""
         if self._shard is None:
             raise InvalidCall(f"{self._place}: call backward within `for ... in ddp.shards(...)` or `ddp.steps(...)`")
         shard = f"{self._place}: shard {self._shard}"
@@ -254,6 +259,10 @@ class DistributedDataParallel(torch.nn.Module):
         count = int(samples)
         if count != samples or count < 0:
             raise InvalidCall(f"{shard}: samples is {samples}; it must be a whole number")
+        if self._shard_samples not in (None, count):
+            raise InvalidCall(f"{shard}: this pass has {count} samples, and the one before {self._shard_samples}; the passes of a shard "
+                              "are of the same samples, so pass one count, and divide other samples by more shards")
+        is_first, self._shard_samples = self._shard_samples is None, count
         self._is_over = last
         if not count:
             return
@@ -262,10 +271,11 @@ class DistributedDataParallel(torch.nn.Module):
             loss.backward(torch.full_like(loss, count), **options)
         finally:
             self._in_backward = False
-        self._own_samples += count
+        self._own_samples += count if is_first else 0
         self._losses.current.add_(loss.detach().double().reshape(1).cpu() * count)
 
-    def _run(self, fetch, counts, rows, epoch, step):
+    def _run(self, fetch, counts, rows, epoch, step, data=0):
+        """`data` is the fingerprint of a batch that every rank has."""
         self._begin()
         states = self._generators.states()
         present = [shard for shard, count in zip(self._own, counts) if count]
@@ -279,7 +289,7 @@ class DistributedDataParallel(torch.nn.Module):
                     self._generators.seed(stream(self._seed, epoch, step, shard))
                     self._statistics.begin_shard()
                     self._behind = behind if is_end and self._overlap else None
-                    self._shard, self._is_over = shard, False
+                    self._shard, self._is_over, self._shard_samples = shard, False, None
                     yield _aligned(fetch(shard))
                     self._end_pass(shard, behind if is_end else None)
                     self._shard = None
@@ -290,7 +300,7 @@ class DistributedDataParallel(torch.nn.Module):
                     self._statistics.end_shard(shard, count)
             with torch.no_grad():
                 self._gradients.launch(behind)
-                self._finish(rows, stream(epoch, step, rows) % _COMPARED)
+                self._finish(rows, data, stream(epoch, step, rows, data) % _COMPARED)
             done = True
             self._completed += 1
         finally:
@@ -353,7 +363,7 @@ class DistributedDataParallel(torch.nn.Module):
     def _note(self, problem):
         self._problem = self._problem or problem
 
-    def _finish(self, rows, key):
+    def _finish(self, rows, data, key):
         """Waits for the sums of all ranks, and sets gradients and buffers."""
         self._losses.start()
         numbers = [self._own_samples, int(self._problem is not None), key, key * key, *self._used, *self._statistics.changed()]
@@ -362,7 +372,7 @@ class DistributedDataParallel(torch.nn.Module):
             self._group.allreduce(totals).wait()
         samples, problems, keys, squares, *flags = map(int, totals.tolist())
         if problems or squares * self._size != keys * keys:
-            self._raise_problem(key, rows)
+            self._raise_problem(key, rows, data)
         if not samples:
             raise InvalidCall(f"{self._place}: the step has no samples")
         self._gradients.wait(samples)
@@ -380,15 +390,21 @@ class DistributedDataParallel(torch.nn.Module):
         if self._trace:
             self._trace.end(self.loss, samples)
 
-    def _raise_problem(self, key, rows):
-        everyone = [(self._problem, key, rows)]
+    def _raise_problem(self, key, rows, data):
+        mine = (self._problem, key, (rows, data))
+        everyone = [mine]
         if self._size > 1:
             everyone = [None] * self._size
-            dist.all_gather_object(everyone, (self._problem, key, rows), group=self._group)
-        for rank, (problem, other_key, other_rows) in enumerate(everyone):
-            if problem is None and other_key != everyone[0][1]:
-                problem = (f"its step or batch is another than rank 0's, of {other_rows} and {everyone[0][2]} samples; "
-                           "all ranks pass the same whole batch")
+            dist.all_gather_object(everyone, mine, group=self._group)
+        others = [rank for rank, (_, other_key, _) in enumerate(everyone) if other_key != everyone[0][1]]
+        for rank, (problem, _, (other_rows, other_data)) in enumerate(everyone):
+            first_rows, first_data = everyone[0][2]
+            if problem is None and rank in others:
+                which = f"its step or batch is another than rank 0's, of {other_rows} and {first_rows} samples"
+                if other_rows == first_rows and other_data != first_data:
+                    ranks = f"rank{'s' * (len(others) > 1)} {', '.join(map(str, others))}"
+                    which = f"its batch of {rows} samples has other data than rank 0's (these differ: {ranks})"
+                problem = f"{which}; all ranks pass the same whole batch"
             if problem is not None:
                 error = InvalidCall(f"DistributedDataParallel of rank {rank}: {problem}")
                 error.operation, error.rank, error.culprit = "DistributedDataParallel", self._rank, rank

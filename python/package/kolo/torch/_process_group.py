@@ -8,7 +8,6 @@ futures only. Groups form by the store that torch gives to their members.
 import datetime
 import functools
 import os
-import secrets
 import socket
 import threading
 
@@ -16,13 +15,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 
-from .. import _native
 from .._arrays import BYTE, CODES
 from .._barrier import FIRST_TAG, barrier
 from .._errors import Error, InvalidCall, whole
 from .._group import _OPERATIONS, _REDUCTIONS, _open
 from . import _device_group
 from ._device_group import by_device
+from ._forming import Forming
 from ._tensors import HAS_NUMPY, check, check_factor, check_written, contiguous, empty, joined, writable
 from ._work import ReceiveWork, Work, Works, backend_error, seconds
 
@@ -76,22 +75,14 @@ class ProcessGroup(dist.ProcessGroup):
         # The group of GPUs forms when it is needed; it takes the timeout in torch's form.
         self._devices, self._is_shut, self._forming = None, False, threading.Lock()
         self._of_devices = (timeout, list(ranks), _device_group.checked(options))
+        self.forming = Forming(store, rank, size, ranks, self._timeout)
         try:
-            self._native = self._form()
+            if size > 1 and rank == 0:
+                self._server = self.forming.serve(_own_address())
+            self._native = self.forming.join()
         except Error as error:
             raise backend_error(error) from None
         _open.add(self)
-
-    def _form(self):
-        address, token = "", None
-        if self._size > 1 and self._rank == 0:
-            token = secrets.token_hex(32)
-            self._server = _native.StoreServer(_own_address(), self._size, token)
-            address = self._server.address
-            self._store.set("kolo", f"{address} {token}")
-        elif self._size > 1:
-            address, token = self._store.get("kolo").decode().split()
-        return _native.NativeGroup.join(self._rank, self._size, address, token, self._timeout, True)
 
     # ---- what torch asks of a group, by the names of several versions
 
@@ -244,6 +235,13 @@ class ProcessGroup(dist.ProcessGroup):
             memory = memory * factor if is_read_only else memory.mul_(factor)
         return self._start(operation, options, value, target=memory, op=code, root=root, after=after)
 
+    def _check_parts(self, operation, name, parts, single, tensor):
+        """Refuses tensors for the ranks of which one has another number of elements than this rank's `single` one."""
+        sizes = [part.numel() for part in parts]
+        if sizes != [tensor.numel()] * self._size:
+            raise InvalidCall(f"{self._place(operation)}: the {name} have {sizes} elements, and the {single} has {tensor.numel()}; pass "
+                              f"{self._size} {name} of the {single}'s size, the same on all ranks (all_to_all takes uneven ones)")
+
     # ---- collectives
 
     @by_device
@@ -307,8 +305,7 @@ class ProcessGroup(dist.ProcessGroup):
         check(self._place("all_gather"), inputs[0], *parts)
         check_written(self._place("all_gather"), *parts)
         source = contiguous(inputs[0])
-        if any(part.numel() != source.numel() for part in parts):
-            raise InvalidCall(f"{self._place('all_gather')}: outputs and input differ in size")
+        self._check_parts("all_gather", "outputs", parts, "input", source)
         memory = torch.empty((self._size, *source.shape), dtype=source.dtype)
 
         def after():
@@ -349,8 +346,7 @@ class ProcessGroup(dist.ProcessGroup):
         parts = outputs[0]
         check(self._place("gather"), source, *parts)
         check_written(self._place("gather"), *parts)
-        if len(parts) != self._size or any(part.numel() != source.numel() for part in parts):
-            raise InvalidCall(f"{self._place('gather')}: pass {self._size} outputs of the input's size")
+        self._check_parts("gather", "outputs", parts, "input", source)
         memory = torch.empty((self._size, *source.shape), dtype=source.dtype)
 
         def after():
@@ -366,8 +362,7 @@ class ProcessGroup(dist.ProcessGroup):
         if self._rank == root:
             parts = inputs[0]
             check(self._place("scatter"), outputs[0], *parts)
-            if len(parts) != self._size or any(part.numel() != outputs[0].numel() for part in parts):
-                raise InvalidCall(f"{self._place('scatter')}: pass {self._size} inputs of the output's size")
+            self._check_parts("scatter", "inputs", parts, "output", outputs[0])
             source = joined(parts)
         memory, after = writable(self._place("scatter"), outputs[0], filled=False)
         return self._start("scatter", opts, outputs, source, memory, root=root, after=after)
@@ -510,7 +505,7 @@ class ProcessGroup(dist.ProcessGroup):
             message = self._native.receive(srcRank, self._tag("recv", tag))
         except Error as error:
             raise backend_error(error) from None
-        return ReceiveWork(message, tensors[0], srcRank, self._timeout)
+        return ReceiveWork(message, tensors[0], srcRank, self._timeout, lambda: self._is_shut)
 
     def _tag(self, operation, tag):
         # Larger ones are those of barriers.
@@ -536,11 +531,16 @@ class ProcessGroup(dist.ProcessGroup):
             self.close()
 
     def close(self, patience=10.0):
+        self._is_shut = True
         _open.discard(self)
-        self._native.close(patience)
-        server, self._server = self._server, None
-        if server is not None:
-            server.close(10.0)
+        try:
+            self._native.close(patience)
+        except Error as error:
+            raise backend_error(error) from None
+        finally:
+            server, self._server = self._server, None
+            if server is not None:
+                server.close(10.0)
 
 
 def _unrecorded(attach):

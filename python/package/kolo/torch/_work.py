@@ -1,7 +1,9 @@
 """Operations that have been started."""
 
 import datetime
+import functools
 import threading
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -26,6 +28,20 @@ def future():
     gradients, and crash. A callback that raises ends the next future with an error for both."""
     begun = torch.futures.Future()
     return begun, begun.then(_native.settle)
+
+
+def kept_works(set_work):
+    """Returns the function by which torch gives a work to a reducer, in `DistributedDataParallel.join`, with the work kept
+    for as long as the reducer. Once Python drops a work, the wait of torch's C++ no longer reaches our `wait`: it would
+    never end."""
+    kept = weakref.WeakKeyDictionary()
+
+    @functools.wraps(set_work)
+    def set_and_keep(reducer, work, *arguments, **named):
+        set_work(reducer, work, *arguments, **named)
+        kept[reducer] = work
+
+    return set_and_keep
 
 
 def backend_error(error):
@@ -120,8 +136,10 @@ class Works(Work):
 class ReceiveWork(dist.Work):
     """A message that was asked for. It is copied to its tensor when it is waited for."""
 
-    def __init__(self, message, tensor, source, timeout):
+    def __init__(self, message, tensor, source, timeout, is_shut):
+        """`is_shut` returns true once this process has left the group."""
         super().__init__()
+        self._is_shut = is_shut
         self._message, self._tensor, self._source, self._timeout = message, tensor, source, timeout
         self._error, self._done = None, False
 
@@ -140,6 +158,9 @@ class ReceiveWork(dist.Work):
                 self._source, self._done, self._message = source, True, None
             except Error as error:
                 self._error = backend_error(error)
+                if self._is_shut():
+                    self._error = dist.DistBackendError("kolo: this process has destroyed its group, and the message that it asked for "
+                                                        "had not come; wait for it before destroy_process_group")
         return True
 
     def wait(self, timeout=None):
@@ -184,3 +205,6 @@ class ReceiveWork(dist.Work):
             begun.set_result(([self._tensor], None))
         except Exception as error:
             begun.set_result((None, error.with_traceback(None)))
+
+
+dist.Reducer._set_forward_pass_work_handle = kept_works(dist.Reducer._set_forward_pass_work_handle)
