@@ -13,7 +13,7 @@ fn context(here: usize, liveness: &Liveness) -> WaitContext<'_> {
     let (kind, op, dtype) = (CollectiveKind::AllReduce, Op::Sum, DType::F32);
     let call =
         Fingerprint::new(&Call { kind, op, root: None, readers: None, dtype, elements: 3, algorithm: 0 });
-    let timeout = Duration::from_secs(60);
+    let timeout = std::time::Duration::from_secs(60);
     WaitContext::new(Rank(here), &[Rank(0), Rank(1)], call, WaitMode::Blocking, timeout, liveness)
 }
 
