@@ -75,14 +75,12 @@ struct Open {
 }
 
 impl Open {
-    /// Leaves the group when what was started is over, or `patience` later. Fails as [`Group::settle`] does.
-    fn close(self, patience: Duration) -> Result<(), Error> {
+    /// Leaves the group when what was started is over, or `patience` later.
+    fn close(self, patience: Duration) {
         let Open { queue, messages } = self;
         queue.close(patience);
-        let settled = queue.group.settle(patience);
         drop(messages);
         drop(queue);
-        settled
     }
 }
 
@@ -252,11 +250,10 @@ impl NativeGroup {
     }
 
     /// Leaves the group when what was started is over, or `patience` seconds later.
-    fn close(&self, py: Python<'_>, patience: f64) -> PyResult<()> {
+    fn close(&self, py: Python<'_>, patience: f64) {
         let patience = Duration::try_from_secs_f64(patience).unwrap_or(Duration::ZERO);
         let open = self.take();
-        let closed = py.detach(|| open.map_or(Ok(()), |open| open.close(patience)));
-        closed.map_err(|error| Failure::from(error).exception(py, "close", Some(self.rank)))
+        py.detach(|| open.into_iter().for_each(|open| open.close(patience)));
     }
 }
 
@@ -331,7 +328,7 @@ impl Drop for NativeGroup {
         }
         if let Some(open) = self.take() {
             // Leaving may take a while, and this thread holds the GIL. Without a thread it stays until the end.
-            let leave = move || open.close(Duration::ZERO).unwrap_or_default();
+            let leave = move || open.close(Duration::ZERO);
             let _ = std::thread::Builder::new().name("kolo-leaving".into()).spawn(leave);
         }
     }

@@ -52,7 +52,7 @@ def bad_tensors():
         (lambda: all_to_all([torch.ones(2)], [torch.ones(2)]), "all_to_all", "pass one input and one output for each"),
         (lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3), [-1, 2, 2]), "all_to_all", "Split sizes"),
         (lambda: dist.all_to_all_single(torch.ones(()), torch.ones(())), "all_to_all", "does not divide equally"),
-        (lambda: dist.all_gather(list(rows), torch.ones(3)), "all_gather", "differ in size"),
+        (lambda: dist.all_gather(list(rows), torch.ones(3)), "all_gather", "the outputs have [2, 2, 2] elements, and the input has 3"),
         (lambda: group.send([torch.ones(1)], size, 0), "send", f"the rank is {size}"),
         (lambda: group.send([torch.ones(1)], 0, -1), "send", "the tag is -1"),
         (lambda: group.recv([torch.ones(1)], -2, 0), "recv", "the rank is -2"),

@@ -112,15 +112,6 @@ pub trait Backend: Send {
     /// Waits for messages that may still be in flight when a rank leaves in good order.
     fn finish(&mut self) {}
 
-    /// Returns true if the peers have taken all messages, so that this rank can leave.
-    ///
-    /// # Errors
-    ///
-    /// A peer made another call than this rank: its message has arrived, and this rank never received it.
-    fn is_settled(&mut self) -> Result<bool, Error> {
-        Ok(true)
-    }
-
     /// Creates a backend for `members` of this group, in which this rank becomes `rank`. All ranks call it
     /// at once, each with the members of its own sub-group. Only for groups that transports do not connect.
     ///

@@ -4,7 +4,7 @@ mod windows;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::backend::{Backend, NewWindow, OpenedWindow};
 use crate::collective::Collective;
@@ -70,8 +70,6 @@ pub(crate) struct Engine {
     network: Network,
     one_each: Arc<Contributions>,
     sequence: u32,
-    /// The last collective of all ranks that this rank ran.
-    last: Option<Fingerprint>,
     plans: HashMap<Key, Plan>,
     /// The last few different calls, and the index of the one that the next call replaces.
     recent: Vec<Prepared>,
@@ -102,18 +100,10 @@ impl Engine {
             network,
             one_each,
             sequence,
-            last: None,
             plans,
             recent: Vec::with_capacity(RECENT),
             oldest: 0,
         }
-    }
-
-    /// Returns the first peer that still has to take a message.
-    fn awaited(&self) -> Option<Rank> {
-        let gone =
-            |peer: Rank| self.liveness.failure().is_some() || self.liveness.has_left(self.members[peer.0]);
-        self.routes.awaited(&gone)
     }
 
     fn forget_plans(&mut self) {
@@ -253,7 +243,6 @@ impl Backend for Engine {
             }
         };
         let (call, timeout) = (call.after(sequence), self.deadline.limit());
-        self.last = Some(call);
         let wait = WaitContext::new(self.rank, &self.members, call, mode, timeout, &self.liveness);
         let result = executor::run(&plan.schedule, memory, collective.op(), &mut self.routes, &wait);
         self.deadline.over(wait.began.get(), &result);
@@ -287,17 +276,9 @@ impl Backend for Engine {
     }
 
     fn finish(&mut self) {
-        let until = Instant::now() + LINGER;
-        while self.awaited().is_some() && Instant::now() < until {
-            std::thread::sleep(Duration::from_micros(100));
-        }
-    }
-
-    fn is_settled(&mut self) -> Result<bool, Error> {
-        let Some((peer, theirs)) = self.routes.unread() else { return Ok(self.awaited().is_none()) };
-        let ours = self.last.map_or("nothing".into(), |call| format!("{call} last"));
-        let (here, there) = (self.members[self.rank.0], self.members[peer.0]);
-        Err(Error::Mismatch { here, ours, there, theirs: Fingerprint::describe(theirs) })
+        let gone =
+            |peer: Rank| self.liveness.failure().is_some() || self.liveness.has_left(self.members[peer.0]);
+        self.routes.drain(&gone, Instant::now() + LINGER);
     }
 
     fn explain(&mut self, collective: &Collective, elements: usize, dtype: DType) -> Option<Choice> {

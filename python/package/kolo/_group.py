@@ -2,7 +2,6 @@
 
 import atexit
 import os
-import sys
 import weakref
 
 from . import _native
@@ -22,10 +21,7 @@ _open = weakref.WeakSet()
 @atexit.register
 def _leave_all():
     for group in list(_open):
-        try:
-            group.close(patience=2.0)
-        except RuntimeError as error:
-            print(error, file=sys.stderr)
+        group.close(patience=2.0)
     _native.end_callbacks()
 
 
@@ -211,8 +207,7 @@ class Group:
     # ---- the end
 
     def close(self, patience=10.0):
-        """Leaves the group. Other ranks that still wait for this one get an error. Raises `kolo.Error` if the last calls
-        of the ranks differed, which none of them could notice: broadcasts from different roots."""
+        """Leaves the group. Other ranks that still wait for this one get an error."""
         _open.discard(self)
         self._native.close(patience)
 

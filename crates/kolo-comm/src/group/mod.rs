@@ -21,7 +21,7 @@ mod values;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::shared::{GroupOrigin, Shared};
 use crate::backend::Backend;
@@ -243,31 +243,6 @@ impl Group {
     #[inline]
     fn admit<T: Element>(&self, buffer: &Buffer<T>) -> Result<(), Error> {
         if buffer.belongs_to(&self.pool) { Ok(()) } else { Err(InvalidCall::ForeignBuffer.into()) }
-    }
-
-    /// Waits, before this rank leaves, until the peers have taken all of its messages, at most `patience`.
-    /// [`Group::drop`] waits as well, and reports nothing.
-    ///
-    /// # Errors
-    ///
-    /// The peers' last calls and this rank's differ, as broadcasts from different roots do: both have sent,
-    /// and neither receives. The error ends the group for all ranks.
-    pub fn settle(&self, patience: Duration) -> Result<(), Error> {
-        let until = Instant::now() + patience;
-        if self.shared.liveness.failure().is_some() {
-            return Ok(());
-        }
-        loop {
-            match self.shared.backend.lock().is_settled() {
-                Err(mismatch) => break Err(self.fail(mismatch)),
-                Ok(is_settled) => match self.shared.liveness.failure() {
-                    Some(error @ Error::Mismatch { .. }) => break Err(error),
-                    None if !is_settled && Instant::now() < until => {}
-                    _ => break Ok(()),
-                },
-            }
-            std::thread::sleep(Duration::from_micros(100));
-        }
     }
 
     /// Ends the group for all ranks: all their waits end with this rank's reason. MPI can do that only by

@@ -1,6 +1,6 @@
 //! The interface of a connected transport: it only moves segments between this rank and each peer.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::fingerprint::Fingerprint;
 use crate::memory::{PeerMemory, Place, Segment};
@@ -105,17 +105,9 @@ pub trait Transport: Send {
         None
     }
 
-    /// Returns the first peer that has not taken all messages and still must, because it reads them here.
-    /// `gone` returns true for a peer that will not read any more.
-    fn awaited(&self, _gone: &dyn Fn(Rank) -> bool) -> Option<Rank> {
-        None
-    }
-
-    /// Returns the sender and the call of a message that has arrived and that this rank has not received.
-    /// This rank receives no more messages after it.
-    fn unread(&mut self) -> Option<(Rank, [u64; 2])> {
-        None
-    }
+    /// Waits, before this rank leaves in good order, until peers have read what they still need here, at
+    /// most until `until`. `gone` returns true for a peer that will not read any more.
+    fn drain(&mut self, _gone: &dyn Fn(Rank) -> bool, _until: Instant) {}
 }
 
 /// In-place access to buffers, for longer than a message.

@@ -2,6 +2,7 @@
 //! that spans nodes has shared memory within a node and a network between nodes.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
@@ -175,14 +176,9 @@ impl Routes {
         self.transports.iter_mut().for_each(|transport| transport.abandon());
     }
 
-    /// Returns [`Transport::awaited`] of the first transport that has such a peer.
-    pub fn awaited(&self, gone: &dyn Fn(Rank) -> bool) -> Option<Rank> {
-        self.transports.iter().find_map(|transport| transport.awaited(gone))
-    }
-
-    /// Returns [`Transport::unread`] of the first transport that has such a message.
-    pub fn unread(&mut self) -> Option<(Rank, [u64; 2])> {
-        self.transports.iter_mut().find_map(|transport| transport.unread())
+    /// Calls [`Transport::drain`] on every transport.
+    pub fn drain(&mut self, gone: &dyn Fn(Rank) -> bool, until: Instant) {
+        self.transports.iter_mut().for_each(|transport| transport.drain(gone, until));
     }
 }
 

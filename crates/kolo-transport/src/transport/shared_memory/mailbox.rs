@@ -19,7 +19,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::inbox::Inbox;
 use super::lane::{IN_SLOT, Slot, WITHIN, write_within};
@@ -335,19 +335,13 @@ impl Transport for Mailbox {
         Some(self)
     }
 
-    /// Peers must have taken even the copies, because they could not read them after the end of this process.
-    fn awaited(&self, gone: &dyn Fn(Rank) -> bool) -> Option<Rank> {
-        (0..self.inboxes.len()).map(Rank).find(|peer| !self.has_taken_all(*peer) && !gone(*peer))
-    }
-
-    fn unread(&mut self) -> Option<(Rank, [u64; 2])> {
-        let own = self.inbox(self.here);
-        let others = |peer: &Rank| *peer != self.here && self.inboxes[peer.0].is_some();
-        (0..self.inboxes.len()).map(Rank).filter(others).find_map(|peer| {
-            let (lane, number) = (own.lane(peer), self.counts[peer.0].received);
-            let word = |index: usize| lane.slot(number).call[index].load(Ordering::Relaxed);
-            lane.has(number).then(|| (peer, [word(0), word(1)]))
-        })
+    /// Waits, at most until `until`, until the peers have taken even the copies, because peers could not
+    /// read them after the end of this process.
+    fn drain(&mut self, gone: &dyn Fn(Rank) -> bool, until: Instant) {
+        let is_awaited = |peer: Rank| !self.has_taken_all(peer) && !gone(peer);
+        while (0..self.inboxes.len()).map(Rank).any(is_awaited) && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(100));
+        }
     }
 }
 

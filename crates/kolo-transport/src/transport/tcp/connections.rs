@@ -20,7 +20,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use super::channel::Channel;
 use super::header::{self, HEADER, Header};
 use super::outgoing::Outgoing;
-use super::peer::{Peer, Stream};
+use super::peer::Peer;
 use crate::memory::Segment;
 use crate::transport::adaptive_spin::AdaptiveSpin;
 use crate::transport::interface::{Progress, SHORT_SLEEP, Transport};
@@ -306,15 +306,6 @@ impl Transport for Tcp {
     fn streams(&self) -> (usize, usize) {
         let most = self.peers.iter().flatten().max_by_key(|peer| peer.streams.len());
         most.map_or((1, 1), |peer| (peer.used, peer.streams.len()))
-    }
-
-    fn unread(&mut self) -> Option<(Rank, [u64; 2])> {
-        let mut peers = self.peers.iter_mut().enumerate();
-        peers.find_map(|(rank, peer)| {
-            let (Stream { channel, incoming, .. }, mut header) = (peer.as_mut()?.next_in(), [0; HEADER]);
-            let is_whole = incoming.read_from(channel, &mut header).ok() == Some(HEADER);
-            is_whole.then(|| (Rank(rank), Header::decode(&header).call))
-        })
     }
 
     fn use_streams(&mut self, count: usize) {
