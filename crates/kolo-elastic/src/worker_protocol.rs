@@ -3,7 +3,7 @@
 //! | key | set by | value |
 //! |---|---|---|
 //! | `arrival/<member>` | the member, when it wants to belong to the next generation | [`Arrival`] |
-//! | `fixed/<member>` | a worker that will not arrive, but forms a fixed group | the setting that makes it so |
+//! | `fixed/<member>` | a worker that forms a fixed group instead | the setting |
 //! | `cpu/<member>` | the member, every second | CPU time of its process, in milliseconds |
 //! | `reply/<member>/<number of its arrival>` | the coordinator | [`Reply`] |
 //! | `job` | the coordinator, when it has found its job | unique id of the job |

@@ -80,7 +80,8 @@ impl Elastic {
         })
     }
 
-    /// Reports that the work of a node is done, which shows nothing else of it: other nodes print the results.
+    /// Reports that the work of a node is done, which shows nothing else of it: other nodes print the
+    /// results.
     pub fn report_done(&self, job: &Job) {
         if self.has_joined {
             let workers = counted(job.nproc, "worker");

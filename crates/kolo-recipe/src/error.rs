@@ -6,7 +6,7 @@ use kolo_claim::{Refusal, RefusalKind};
 use kolo_ddp::optimizer::GroupError;
 use kolo_ddp::table::ChoiceError;
 
-use crate::recipe::{NOTHING, OnResume};
+use crate::field_table::{NOTHING, OnResume};
 use crate::shell::shell_quoted;
 
 /// Reason that a recipe is invalid, or that a run folder cannot be used.

@@ -15,6 +15,7 @@
 //! | `shell` | paths in commands that the user may run |
 
 mod error;
+mod field_table;
 mod nearest;
 mod plan;
 mod recipe;
@@ -23,12 +24,13 @@ mod run_folder;
 mod shell;
 
 pub use error::Error;
+pub use field_table::OnResume;
 pub use nearest::nearest;
 pub use plan::Plan;
 pub use recipe::{
-    BatchNormalization, DEVICES, InputConfig, LargeBatch, LearningRateSchedule, NeedsAll, OnResume,
-    OptimizerChoice, OwnParts, PRECISIONS, PrecisionConfig, RateConfig, Recipe, RecipeOptions, SettingChange,
-    Stem, StepRates, SyncConfig, TransformChoices, WORKERS, check_bucket_cap,
+    BatchNormalization, DEVICES, InputConfig, LargeBatch, LearningRateSchedule, NeedsAll, OptimizerChoice,
+    OwnParts, PRECISIONS, PrecisionConfig, RateConfig, Recipe, RecipeOptions, SettingChange, Stem, StepRates,
+    SyncConfig, TransformChoices, WORKERS, check_bucket_cap,
 };
 pub use run_claim::RunClaim;
 pub use run_folder::{RunFolder, TokenizerNote};

@@ -2,8 +2,8 @@
 //! ([`measure`], and [`link_rates`] if links may differ). It runs collectives on buffers (here), on
 //! slices ([`operations`], [`coalesced`]), on the caller's own thread ([`directly`]), on any value that
 //! serde can write ([`values`]), or several as one ([`stages`]). Deferred sums are added when they are read
-//! ([`deferred`]). [`messages`] travel beside the collectives, to an [`inbox`]. [`shared`] runs them one by one, and latches
-//! the first failure.
+//! ([`deferred`]). [`messages`] travel beside the collectives, to an [`inbox`]. [`shared`] runs them one by
+//! one, and latches the first failure.
 
 mod coalesced;
 mod deferred;

@@ -23,8 +23,8 @@ const MEMBER: &str = "KOLO_TEST_ELASTIC";
 /// `leave`, the others wait for the note `go` before they form a group with the replacement, which arrives
 /// when they are two, and they leave when SIGTERM has asked them to. With `asked`, they leave when SIGTERM
 /// has asked them to, which they wait for after a death. With `orphan`, the three workers fail one after
-/// another, each when those before it have been replaced. With `hang`, the last rank stands still in the first
-/// generation.
+/// another, each when those before it have been replaced. With `hang`, the last rank stands still in the
+/// first generation.
 pub fn work_if_asked() {
     let Ok(task) = std::env::var(MEMBER) else { return };
     let folder = std::env::var("DIR").unwrap();

@@ -16,7 +16,8 @@ const OBSTACLE: &str = "/state: there is no room for 12 bytes";
 /// Runs a worker of the tests below, which meets the others until one of them ends. The first worker of node
 /// 1 cannot begin: with `absent`, it finds so before it arrives; with `early`, when the first group has
 /// formed; with `late`, when all hold state. With `few`, workers that are too few print their number and end.
-/// With `well`, all end when they have met. With `fixed0` or `fixed1`, the workers of that node form a group that needs all workers.
+/// With `well`, all end when they have met. With `fixed0` or `fixed1`, the workers of that node form a group
+/// that needs all workers.
 pub fn work_if_asked() {
     let Ok(task) = std::env::var(TASK) else { return };
     let folder = std::env::var("DIR").unwrap();

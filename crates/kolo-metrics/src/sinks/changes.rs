@@ -1,4 +1,5 @@
-//! `changes.jsonl`: a line for each setting that has changed since the checkpoint from which the run continues.
+//! `changes.jsonl`: a line for each setting that has changed since the checkpoint from which the run
+//! continues.
 
 use kolo_recipe::Error;
 use kolo_run_folder::CHANGES;

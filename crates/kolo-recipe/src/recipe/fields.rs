@@ -8,9 +8,9 @@ use kolo_ddp::sync::SyncMode;
 use serde_json::Value;
 
 use super::Recipe;
-use super::field_table::OnResume::{self, Free, Refused, Reported};
-use super::field_table::{NOTHING, entry};
 use crate::error::Error;
+use crate::field_table::OnResume::{self, Free, Refused, Reported};
+use crate::field_table::{NOTHING, entry};
 
 /// Returns the free fields that nevertheless decide the bits in this mode of synchronization, because they
 /// end a round of islands or a pipeline of updates.
@@ -150,8 +150,8 @@ mod tests {
     use kolo_ddp::table::Choice;
 
     use super::super::OwnParts;
-    use super::super::field_table::{FIELDS, Field};
     use super::*;
+    use crate::field_table::{FIELDS, Field};
 
     /// Recipes that together have every field.
     fn recipes() -> Vec<Recipe> {

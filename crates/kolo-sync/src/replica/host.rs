@@ -216,8 +216,8 @@ impl Core {
             match decision.roles[rank] {
                 Role::Completes => {
                     self.settle(ending.done);
-                    // The step counts from here on. If this meeting fails, the report at the next one agrees with
-                    // the values, which are those after the update.
+                    // The step counts from here on. If this meeting fails, the report at the next one agrees
+                    // with the values, which are those after the update.
                     self.progress.steps += 1;
                 }
                 Role::Keeps | Role::Repeats | Role::Receives => self.discard(ending)?,

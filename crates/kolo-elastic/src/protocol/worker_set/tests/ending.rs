@@ -112,8 +112,8 @@ fn a_job_ends_with_a_member_that_cannot_begin() {
     assert_eq!(step(&mut set, now), abandon());
 }
 
-/// Workers of one node are started with `--shard optimizer`, which forms a fixed group, and those of the other
-/// without it. Both would wait for the others until one side gives up.
+/// Workers of one node are started with `--shard optimizer`, which forms a fixed group, and those of the
+/// other without it. Both would wait for the others until one side gives up.
 #[test]
 fn a_job_ends_if_some_workers_form_a_fixed_group_and_others_are_members() {
     let now = Instant::now();

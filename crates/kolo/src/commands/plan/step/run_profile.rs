@@ -15,8 +15,8 @@ const FIRST: u64 = 10;
 /// Fewest steps for a useful median.
 const FEWEST: usize = 20;
 
-/// Reads the profile of rank 0's steps, the number of shards in each, and the cost of the reduction with which
-/// it was measured.
+/// Reads the profile of rank 0's steps, the number of shards in each, and the cost of the reduction with
+/// which it was measured.
 /// Fails if the run is too short, or lacks a measurement.
 pub(super) fn read(folder: &Path) -> Result<(StepProfile, usize, WireCost), Failure> {
     let run = Run::read(folder).map_err(|error| Failure::input(format!("--from: {error}")))?;

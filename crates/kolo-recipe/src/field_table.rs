@@ -22,13 +22,13 @@ use OnResume::{Free, Refused, Reported, Samples, Unused};
 pub(crate) const NOTHING: &str = "nothing";
 
 /// A field of a recipe, or a section whose fields are alike.
-pub(super) struct Field {
-    pub(super) name: &'static str,
-    pub(super) on_resume: OnResume,
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    pub(crate) on_resume: OnResume,
     /// True if each worker may have a value of its own.
-    pub(super) between_workers: bool,
+    pub(crate) between_workers: bool,
     /// Reason for the answer, or for the freedom of the workers.
-    pub(super) why: &'static str,
+    pub(crate) why: &'static str,
 }
 
 const fn field(name: &'static str, on_resume: OnResume, why: &'static str) -> Field {
@@ -41,7 +41,7 @@ const fn local(name: &'static str, on_resume: OnResume, why: &'static str) -> Fi
 }
 
 /// All fields of a recipe.
-pub(super) const FIELDS: &[Field] = &[
+pub(crate) const FIELDS: &[Field] = &[
     field("kolo", Free, "a newer version goes on with the runs of older ones"),
     local("nproc", Free, "who computes what; as many as were started count"),
     local("shares", Free, "who computes what; rank 0's count"),
@@ -113,7 +113,7 @@ pub(super) const FIELDS: &[Field] = &[
 ];
 
 /// Returns the entry of a field, or of the section around it.
-pub(super) fn entry(name: &str) -> Option<&'static Field> {
+pub(crate) fn entry(name: &str) -> Option<&'static Field> {
     let is_within = |section: &str| name.strip_prefix(section).is_some_and(|rest| rest.starts_with('.'));
     FIELDS.iter().find(|field| field.name == name || is_within(field.name))
 }
