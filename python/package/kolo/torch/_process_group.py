@@ -20,9 +20,11 @@ from .._barrier import FIRST_TAG, barrier
 from .._errors import Error, InvalidCall, whole
 from .._group import _OPERATIONS, _REDUCTIONS, _open
 from . import _device_group
+from ._described import Described
 from ._device_group import by_device
 from ._forming import Forming
-from ._tensors import HAS_NUMPY, check, check_factor, check_written, contiguous, empty, joined, writable
+from ._sparse import sum_sparse
+from ._tensors import check, check_factor, check_written, contiguous, joined, writable
 from ._work import ReceiveWork, Work, Works, backend_error, seconds
 
 _DTYPES = {getattr(torch, name): code for name, code in CODES.items() if isinstance(getattr(torch, name, None), torch.dtype)}
@@ -61,17 +63,14 @@ def _own_address():
             return "127.0.0.1"
 
 
-class ProcessGroup(dist.ProcessGroup):
+class ProcessGroup(Described):
     """Kolo's collectives on CPU tensors of any type; strided ones are copied. Tensors on GPUs go to NCCL."""
 
     def __init__(self, store, rank, size, timeout, ranks=(), options=None):
         """`ranks` are the members' ranks in the job; `options` are those of NCCL."""
-        # The base class with a store cannot be made from a subclass.
-        super().__init__(rank, size)
-        self._rank, self._size, self._store = rank, size, store
+        super().__init__(store, rank, size)
         self._timeout = seconds(timeout) or _DEFAULT_TIMEOUT
-        self._group_name, self._description = "", "undefined"
-        self._sequence, self._barriers, self._server = 0, 0, None
+        self._barriers, self._server = 0, None
         # The group of GPUs forms when it is needed; it takes the timeout in torch's form.
         self._devices, self._is_shut, self._forming = None, False, threading.Lock()
         self._of_devices = (timeout, list(ranks), _device_group.checked(options))
@@ -84,85 +83,6 @@ class ProcessGroup(dist.ProcessGroup):
             raise backend_error(error) from None
         _open.add(self)
 
-    # ---- what torch asks of a group, by the names of several versions
-
-    def rank(self):
-        return self._rank
-
-    def size(self):
-        return self._size
-
-    def name(self):
-        return "kolo"
-
-    def get_group_store(self):
-        return self._store
-
-    def setGroupName(self, name):
-        self._group_name = name
-
-    def setGroupDesc(self, description):
-        self._description = description
-
-    getRank, getSize, getBackendName, _get_backend_name = rank, size, name, name
-    _set_group_name, _set_group_desc = setGroupName, setGroupDesc
-
-    @property
-    def group_name(self):
-        return self._group_name
-
-    pg_name = group_name
-
-    @property
-    def group_desc(self):
-        return self._description
-
-    def getGroupName(self):
-        return self._group_name
-
-    def getGroupDesc(self):
-        return self._description
-
-    @property
-    def _device_types(self):
-        return [torch.device(kind) for kind in (["cpu"] if _device_group.obstacle() else ["cpu", "cuda"])]
-
-    def _get_backend(self, device):
-        device = torch.device(device)
-        return self.device_group("_get_backend")._get_backend(device) if device.type == "cuda" else self
-
-    @property
-    def options(self):
-        return None
-
-    @property
-    def supports_splitting(self):
-        # torch splits groups with an accelerator only; `new_group` forms one by its members alone.
-        return False
-
-    def supports_tensor_alloc(self, device):
-        return HAS_NUMPY and torch.device(device).type == "cpu" and "shm" in self.transport
-
-    def allocate_tensor(self, size, dtype=None, device=None):
-        return empty(size, dtype=dtype)
-
-    def _set_sequence_number_for_group(self):
-        pass
-
-    def _get_sequence_number_for_group(self):
-        return self._sequence
-
-    def set_timeout(self, timeout):
-        pass
-
-    _set_default_timeout = set_timeout
-
-    def _verify_work_timeout(self, *_):
-        return True
-
-    def _has_hooks(self):
-        return False
-
     @property
     def transport(self):
         """Name of the transport between the ranks' host memory: shm, tcp, shm+tcp or solo."""
@@ -172,6 +92,10 @@ class ProcessGroup(dist.ProcessGroup):
         return f"<kolo.torch.ProcessGroup: rank {self._rank} of {self._size}>"
 
     # ---- GPUs
+
+    def _get_backend(self, device):
+        device = torch.device(device)
+        return self.device_group("_get_backend")._get_backend(device) if device.type == "cuda" else self
 
     def device_group(self, operation):
         """Returns the group of GPUs, which forms at the first call."""
@@ -252,33 +176,12 @@ class ProcessGroup(dist.ProcessGroup):
         if op is None:
             op = ReduceOp.SUM if opts is None else opts.reduceOp
         if tensors[0].layout is torch.sparse_coo:
-            return self._sparse_sum(tensors, op)
+            if op != ReduceOp.SUM:
+                raise InvalidCall(f"{self._place('all_reduce')}: sparse tensors are summed only")
+            sum_sparse(self, tensors[0])
+            return Work(None, tensors)
         works = [self._in_place("all_reduce", tensor, opts, tensors, op) for tensor in tensors]
         return works[0] if len(works) == 1 else Works(works, tensors)
-
-    def _sparse_sum(self, tensors, op):
-        """Sums sparse tensors: gathers the entries of all ranks, padded to the largest number, and joins them."""
-        if op != ReduceOp.SUM:
-            raise InvalidCall(f"{self._place('all_reduce')}: sparse tensors are summed only")
-        tensor = tensors[0]
-        own = tensor.detach().coalesce()
-        indices, values = own.indices(), own.values()
-        counts = torch.empty(self._size, dtype=torch.int64)
-        self._allgather_base(counts, torch.tensor([values.shape[0]])).wait()
-        largest = int(counts.max())
-
-        def gathered(part, shape):
-            padded = torch.zeros((largest, *shape), dtype=part.dtype)
-            padded[: part.shape[0]] = part
-            whole = torch.empty((self._size * largest, *shape), dtype=part.dtype)
-            self._allgather_base(whole, padded).wait()
-            return torch.cat([piece[:count] for piece, count in zip(whole.split(max(largest, 1)), counts.tolist())])
-
-        indices, values = gathered(indices.t(), (indices.shape[0],)), gathered(values, values.shape[1:])
-        total = torch.sparse_coo_tensor(indices.t(), values, tensor.shape).coalesce()
-        with torch.no_grad():
-            tensor.copy_(total)
-        return Work(None, tensors)
 
     @by_device
     def allreduce_coalesced(self, tensors, opts=None):
