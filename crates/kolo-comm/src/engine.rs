@@ -2,6 +2,7 @@
 
 mod windows;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -66,6 +67,9 @@ pub(crate) struct Engine {
     liveness: Arc<Liveness>,
     deadline: Deadline,
     algorithm: Option<&'static Algorithm>,
+    /// False if sums that the forced algorithm cannot add are refused.
+    is_optional: bool,
+    warned: Cell<bool>,
     preferred: Option<&'static Algorithm>,
     network: Network,
     one_each: Arc<Contributions>,
@@ -87,7 +91,8 @@ impl Engine {
     ) -> Self {
         let one_each = Arc::new(Contributions::one_each(members.len()));
         let (network, plans) = (Network::default(), HashMap::new());
-        let (algorithm, preferred, sequence) = (None, None, 0);
+        let (algorithm, is_optional, warned) = (None, false, Cell::new(false));
+        let (preferred, sequence) = (None, 0);
         Engine {
             rank,
             members,
@@ -96,6 +101,8 @@ impl Engine {
             liveness,
             deadline,
             algorithm,
+            is_optional,
+            warned,
             preferred,
             network,
             one_each,
@@ -112,13 +119,22 @@ impl Engine {
         self.oldest = 0;
     }
 
+    /// Lets sums that the forced algorithm cannot add take another one.
+    pub(crate) fn make_optional(&mut self) {
+        self.is_optional = true;
+    }
+
     /// Returns the forced algorithm, if it implements the operation. The user forces one for all-reduces;
     /// other operations use it where they can.
     fn forced(&self, problem: &Problem<'_>) -> Option<&'static Algorithm> {
-        let can = |algorithm: &Algorithm| {
-            *problem.operation == Operation::AllReduce || (algorithm.build)(problem).is_ok()
-        };
-        self.algorithm.filter(|algorithm| can(algorithm))
+        let forced = self.algorithm?;
+        let is_sum = *problem.operation == Operation::AllReduce;
+        let problem = (forced.build)(problem).err().filter(|_| self.is_optional || !is_sum);
+        let warns = is_sum && self.rank == Rank(0);
+        if let Some(reason) = problem.filter(|_| warns && !self.warned.replace(true)) {
+            log::warn!("algorithm {} cannot be used here: {reason}; Kolo chooses another one", forced.name);
+        }
+        problem.is_none().then_some(forced)
     }
 
     /// Returns the preferred algorithm, if the choice for a long sum may fall on it.
@@ -291,7 +307,7 @@ impl Backend for Engine {
     }
 
     fn force(&mut self, algorithm: Option<&'static Algorithm>) -> Result<(), Error> {
-        if let Some(forced) = algorithm {
+        if let Some(forced) = algorithm.filter(|_| !self.is_optional) {
             let contributions = self.one_each.clone();
             Self::build(forced, &self.problem(&Operation::AllReduce, 1, &contributions, DType::F32))?;
         }

@@ -39,6 +39,9 @@ pub struct Options {
     pub timeout: Option<Duration>,
     /// Overrides the choice of algorithm, for the operations that the algorithm implements.
     pub algorithm: Option<&'static Algorithm>,
+    /// True if sums that [`Options::algorithm`] cannot add take another algorithm, with a warning, instead of
+    /// failing. So the later generations of an elastic job survive with fewer workers.
+    pub algorithm_is_optional: bool,
     /// Name of this rank's node; ranks with the same name share memory. Detected by default.
     pub node: Option<String>,
     /// Overrides the choice of network interface, by default the one that routes to rank 0.

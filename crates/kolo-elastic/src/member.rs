@@ -177,6 +177,8 @@ impl JobMembership for Member {
             self.listener.set_generation(generation);
             log::info!("generation {generation}: rank {rank} of {world_size} ({ended})");
             let worker = WorkerEnv { rank: Rank(rank), world_size, endpoint: store.into() };
+            // The user chose the algorithm for the workers of the first generation.
+            self.options.algorithm_is_optional = generation > 1;
             match Group::join_served(&worker, &self.options, &|| self.listener.is_regroup_requested()) {
                 Ok(group) => {
                     if too_few.is_none() {

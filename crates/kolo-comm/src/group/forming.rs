@@ -141,6 +141,9 @@ impl Group {
             liveness.clone(),
             Deadline::new(options.timeout),
         );
+        if options.algorithm_is_optional {
+            engine.make_optional();
+        }
         if members.len() > 1
             && let Err(error) = engine.force(options.algorithm)
         {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use kolo_dashboard::{Bucket, Painter, RunState};
 use kolo_ddp::StepReport;
+use kolo_ddp::checkpoint::tell;
 use kolo_run_folder::in_line;
 
 use super::ranks::comparison;
@@ -20,7 +21,8 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
         let tty = run.live.screen()?;
         let unit = in_line(run.unit);
         let workers = run.config.nproc;
-        Some(Box::new(Dashboard { tty, title: title(run), unit, workers, generation: 0, painter: None }))
+        let title = title(run);
+        Some(Box::new(Dashboard { tty, title, unit, workers, generation: 0, painter: None, is_lost: false }))
     },
 };
 
@@ -35,6 +37,8 @@ struct Dashboard {
     generation: u64,
     /// Present from the first alignment on.
     painter: Option<Painter>,
+    /// True if the terminal has been closed.
+    is_lost: bool,
 }
 
 impl MetricSink for Dashboard {
@@ -63,13 +67,21 @@ impl MetricSink for Dashboard {
     fn align(&mut self, progress: &Progress) -> Result<(), Error> {
         match &self.painter {
             Some(painter) => painter.update(|run| run.go_on_from(progress.step())),
+            None if self.is_lost => {}
             None => {
                 let (title, unit) = (self.title.clone(), self.unit.clone());
                 let mut run =
                     RunState::new(title, unit, progress.planned_epochs(), progress.step(), progress.total());
                 run.world_size = Some(self.workers);
-                let started = Painter::start(&self.tty, run);
-                self.painter = Some(started.map_err(|e| Error::file(&self.tty, e))?);
+                // The user may close the terminal before a worker becomes rank 0.
+                match Painter::start(&self.tty, run) {
+                    Ok(painter) => self.painter = Some(painter),
+                    Err(error) => {
+                        self.is_lost = true;
+                        let tty = self.tty.display();
+                        tell(&format_args!("--dashboard: {tty}: {error}; training continues without it"));
+                    }
+                }
             }
         }
         Ok(())
@@ -96,4 +108,21 @@ fn step(run: &mut RunState, row: &StepRow, report: &StepReport, generation: u64)
         run.ranks = Some(comparison(row.step, generation, &report.times.of_ranks));
     }
     report.warnings.iter().for_each(|warning| run.say(warning.to_string()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calendar::Calendar;
+
+    #[test]
+    fn a_terminal_that_is_gone_ends_nothing() {
+        let (tty, title, unit) = ("/dev/pts/none".into(), "mlp".into(), "images".into());
+        let mut dashboard =
+            Dashboard { tty, title, unit, workers: 2, generation: 2, painter: None, is_lost: false };
+        let progress = Progress::at(40, Calendar::for_tests(10, 100));
+        dashboard.align(&progress).unwrap();
+        dashboard.align(&progress).unwrap();
+        dashboard.record(&Record::Note("continues")).unwrap();
+    }
 }

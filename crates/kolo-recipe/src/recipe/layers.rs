@@ -183,10 +183,13 @@ fn overlay(tree: &mut Value, typed: Value, is_given: &impl Fn(&str) -> bool) {
     }
 }
 
-/// Returns a given option that is NaN or infinite, which JSON does not have.
-fn without_number<'a>(typed: &'a Value, is_given: &impl Fn(&str) -> bool) -> Option<&'a str> {
+/// Returns a given option that is NaN or infinite, or has such an element; JSON has `null` for it.
+fn without_number<'a>(typed: &'a Value, is_given: &dyn Fn(&str) -> bool) -> Option<&'a str> {
     typed.as_object()?.iter().find_map(|(name, value)| match value {
         Value::Null => is_given(name).then_some(&**name),
+        Value::Array(list) if is_given(name) => {
+            list.iter().find_map(|element| without_number(element, &|_| true)).and(Some(name))
+        }
         inner => without_number(inner, is_given),
     })
 }
@@ -293,10 +296,11 @@ mod tests {
         assert!(error.to_string().contains("adamw has no such setting"), "{error}");
         let error = typed(&["--lr", "nan"]).over(&file).unwrap_err();
         assert_eq!(error.to_string(), "--lr NaN: it must be greater than 0");
-        for option in ["--ema", "--mixup", "--max-hours", "--val-split", "--dropout", "--label-smoothing"] {
-            for value in ["nan", "inf"] {
-                let error = typed(&[option, value]).over(&file).unwrap_err().to_string();
-                assert!(error.contains(option), "{option} {value}: {error}");
+        let single = ["--ema", "--mixup", "--max-hours", "--val-split", "--dropout", "--label-smoothing"];
+        for option in single.into_iter().chain(["--group=*:lr_scale", "--group=*:weight_decay"]) {
+            for given in [format!("{option}=nan"), format!("{option}=inf")] {
+                let error = typed(&[&given]).over(&file).unwrap_err().to_string();
+                assert!(error.contains(option.split('=').next().unwrap()), "{given}: {error}");
             }
         }
         let other = typed(&["--optimizer", "sgd"]).over(&file).unwrap();

@@ -39,9 +39,9 @@ impl RunFolder {
     }
 
     /// Removes the folder of a run that failed by wrong input before its first checkpoint. A folder with any
-    /// other contents stays.
+    /// other contents stays, and so does one that another job writes: it may have refused this one.
     pub fn discard_without_checkpoint(&self) {
-        if !self.has_no_checkpoint() {
+        if !self.has_no_checkpoint() || kolo_claim::is_written(&self.path).unwrap_or(true) {
             return;
         }
         let entries: Vec<PathBuf> =
@@ -107,5 +107,22 @@ mod tests {
             folder.discard_without_checkpoint();
             assert_eq!(folder.is_run(), name != "steps.jsonl", "{name}");
         }
+    }
+
+    #[test]
+    fn a_folder_that_another_job_writes_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(place.path().join("run"), &Recipe::default()).unwrap();
+        let written = folder.claimed(Candidate::alone());
+        written.check().unwrap();
+        let refused = RunFolder::at(folder.path().to_owned());
+        refused.discard_unused();
+        refused.discard_without_checkpoint();
+        written.check().unwrap();
+        assert!(folder.is_run());
+        // The other job has ended without a step.
+        drop(written);
+        refused.discard_unused();
+        assert!(!folder.path().exists());
     }
 }

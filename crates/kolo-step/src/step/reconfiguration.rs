@@ -105,12 +105,9 @@ impl Step {
     /// A collective failed, or out of memory.
     pub fn rebalance(&mut self, shares: &[usize]) -> Result<Result<(), String>, Error> {
         let assignment = Assignment::new(shares, self.ranks.group.rank()).with_servers(&self.ranks.servers);
-        let contributions = assignment.contributions.clone();
-        let trial = self.ranks.group.alloc::<f32>(contributions.parts(self.ranks.group.rank()))?;
-        match self.ranks.group.run(&Collective::tree_sum(contributions, 1), trial) {
-            Ok(_) => {}
-            Err(error) if error.is_refusal() => return Ok(Err(error.to_string())),
-            Err(error) => return Err(error.into()),
+        match self.try_sum(&assignment) {
+            Err(Error::Comm(error)) if error.is_refusal() => return Ok(Err(error.to_string())),
+            tried => tried?,
         }
         let mut kept = StateCopy::of(self.layout.len(), |visit| self.visit_state(visit));
         let transfers = redistribute(&self.holdings(&self.ranks.assignment), &self.holdings(&assignment))?;
@@ -123,6 +120,22 @@ impl Step {
         self.ranks.assignment = assignment;
         kept.fill(|visit| self.visit_state(visit));
         Ok(Ok(()))
+    }
+
+    /// Tests by a small sum if the configured algorithm can add the step's shares. All ranks call it.
+    ///
+    /// # Errors
+    ///
+    /// The algorithm cannot, on any rank; or the collective failed.
+    pub fn check_algorithm(&self) -> Result<(), Error> {
+        self.try_sum(&self.ranks.assignment)
+    }
+
+    fn try_sum(&self, assignment: &Assignment) -> Result<(), Error> {
+        let (group, contributions) = (&self.ranks.group, assignment.contributions.clone());
+        let trial = group.alloc::<f32>(contributions.parts(group.rank()))?;
+        group.run(&Collective::tree_sum(contributions, 1), trial)?;
+        Ok(())
     }
 
     /// Replaces the buckets. The old ones are freed first, so that gradients never take twice their memory.

@@ -139,6 +139,10 @@ impl Core {
             assignment::agree(&group, &self.config, self.ranks.shards, &self.ranks.servers)?;
         self.divide_values(&group)?;
         self.step = self.make_step(&group, &shares, caps, expected)?;
+        if self.config.sharding == Sharding::Parameters {
+            // Passes wait for the values of other ranks, so none may end in the middle of one.
+            self.step.check_algorithm()?;
+        }
         self.begin_tuning(&group, caps);
         self.observers.stragglers = StragglerObserver::new(policy, shares, self.ranks.servers.clone());
         self.ranks.group = group;

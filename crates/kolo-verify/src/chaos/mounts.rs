@@ -18,9 +18,18 @@ pub(super) fn own_mounts(option: &str) -> Result<(), Failure> {
     command("mount", &["--make-rprivate", "/"]).map_err(|cause| needs_root(&cause))
 }
 
-/// Mounts a file system in memory of so many MiB on an existing folder. Errors: `mount` failed; contains its
-/// message.
+/// Mounts a file system in memory of so many MiB on an existing folder. Errors: full, it would take more than
+/// half of the available memory, and other programs might be killed; or `mount` failed, with its message.
 pub(super) fn mount_memory(folder: &Path, mib: u64) -> Result<(), String> {
+    let about = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib =
+        |line: &str| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok();
+    let available = about.lines().find_map(kib).map_or(u64::MAX, |kib| kib / 1024);
+    if mib > available / 2 {
+        return Err(format!(
+            "--disk-mb {mib}: Kolo fills this disk, and {available} MiB of memory are available; give at most half of them"
+        ));
+    }
     let (size, folder) = (format!("size={mib}m,mode=0700"), folder.display().to_string());
     command("mount", &["-t", "tmpfs", "-o", &size, "kolo-chaos", &folder])
 }
@@ -38,5 +47,20 @@ pub(super) fn command(program: &str, words: &[&str]) -> Result<(), String> {
     match output.status.success() {
         true => Ok(()),
         false => Err(format!("{}: {}", told(), String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_could_take_all_memory_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = mount_memory(folder.path(), u64::MAX).unwrap_err();
+        assert!(
+            error.contains(&u64::MAX.to_string()) && error.contains("MiB of memory are available"),
+            "{error}"
+        );
     }
 }

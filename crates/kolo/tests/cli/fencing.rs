@@ -46,6 +46,22 @@ fn a_run_that_somebody_trains_is_resumed_by_nobody_else() {
     program::all_steps(&folder.path().join("run"), 0..STEPS as u64);
 }
 
+/// The one that is refused must not take the folder along.
+#[test]
+fn of_two_jobs_that_start_in_one_folder_one_trains() {
+    for pause in [0, 300] {
+        let folder = tempfile::tempdir().unwrap();
+        let args = [&RUN[..], &["--nproc", "2", "--out", "run", "--resume-or-start"]].concat();
+        let begin = |words| Logged::start(&mut kolo(folder.path(), &args), folder.path().join(words));
+        let first = begin("first");
+        std::thread::sleep(Duration::from_millis(pause));
+        let ends = [first, begin("second")].map(|mut job| job.end());
+        let trained = ends.iter().filter(|(status, _)| status.success()).count();
+        assert_eq!(trained, 1, "{ends:?}");
+        assert_eq!(result(folder.path()), expected(), "{ends:?}");
+    }
+}
+
 #[test]
 fn a_run_whose_writer_was_killed_is_resumed_at_once() {
     let folder = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use kolo_testing::jobs::Logged;
 use kolo_testing::{alive, send, wait_until};
 
-use super::elastic::RUN;
+use super::elastic::{RUN, disturbed};
 use super::program::{fail, kolo, stderr, summary, workers};
 
 /// Kills worker number `victim` so long after the start; returns the output for the user.
@@ -118,4 +118,16 @@ fn a_worker_that_dies_before_the_job_begins_ends_it() {
         assert!(error.contains("error: rank 1 (pid "), "{signal}: {error}");
         assert!(!folder.path().join("run/steps.jsonl").exists(), "{signal}: it has trained");
     }
+}
+
+/// Halving and doubling needs equal shares, which three of four workers do not have.
+#[test]
+fn after_a_death_another_algorithm_adds_what_the_chosen_one_cannot() {
+    let run = RUN.map(|word| if word == "6" { "4" } else { word });
+    let more = ["--algorithm", "halving-doubling", "--max-restarts", "0"];
+    let (undisturbed, _) = disturbed(&run, "4", "shm", &more, &[]);
+    let (end, words) = disturbed(&run, "4", "shm", &more, &[("KILL", 1)]);
+    assert_eq!(end, undisturbed, "{words}");
+    assert!(words.contains("generation 2 of 3 workers"), "{words}");
+    assert!(words.contains("algorithm halving-doubling cannot be used here"), "{words}");
 }

@@ -108,6 +108,18 @@ fn shards_stay_where_the_algorithm_cannot_add_them() {
     assert!(words.contains("shards stay where they are") && words.contains("halving-doubling"), "{words}");
 }
 
+/// With divided parameters passes wait for other ranks' values, so the refusal comes before the first pass.
+#[test]
+fn divided_parameters_are_refused_at_the_start_where_the_algorithm_cannot_add_the_shares() {
+    let folder = tempfile::tempdir().unwrap();
+    let args =
+        ["train", "--model", "mlp", "--steps", STEPS, "--nproc", "2", "--shards", "4", "--shares", "1,3"];
+    let more = ["--shard", "parameters", "--algorithm", "halving-doubling", "--out", "run"];
+    let (code, words) = fail(folder.path(), &[&args[..], &more].concat());
+    assert!(code == 1 && words.contains("halving-doubling cannot be used here"), "{words}");
+    assert!(!words.contains("2 workers over"), "training has begun: {words}");
+}
+
 #[test]
 fn wrong_weights_are_told_before_anything_starts() {
     let folder = tempfile::tempdir().unwrap();
