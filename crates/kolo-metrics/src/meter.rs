@@ -144,7 +144,7 @@ pub struct EpochRow {
     pub comm_fraction: f64,
     /// Share of the steps' time in which the training thread waited for communication.
     pub exposed_comm_fraction: f64,
-    /// Mean loss over the samples of the epoch.
+    /// Mean loss over the samples of the epoch, as [`Meter::train_loss`].
     pub train_loss: f64,
     /// Scores on the test samples, after the epoch.
     pub scores: Scores,
@@ -217,9 +217,9 @@ impl Meter {
         self.all.push(row.seconds);
     }
 
-    /// Mean loss over the samples.
+    /// Mean loss over the samples of all steps that have a loss; NaN if none has.
     pub fn train_loss(&self) -> f64 {
-        self.loss_sum / self.count.max(1.0)
+        self.loss_sum / self.count
     }
 
     /// Samples of all workers, divided by the time of the steps.
@@ -271,6 +271,20 @@ mod tests {
             exposed_comm_seconds: 0.1 * seconds,
             ..StepRow::default()
         }
+    }
+
+    #[test]
+    fn steps_without_a_loss_are_no_part_of_the_mean() {
+        let mut meter = Meter::default();
+        assert!(meter.train_loss().is_nan());
+        for loss in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            meter.add(&StepRow { loss, skipped: true, ..row(1.0) });
+            assert!(meter.train_loss().is_nan());
+        }
+        for (loss, count) in [(3.0, 16), (f64::NAN, 16), (0.5, 4)] {
+            meter.add(&StepRow { loss, count, ..row(1.0) });
+        }
+        assert_eq!(meter.train_loss(), (3.0 * 16.0 + 0.5 * 4.0) / 20.0);
     }
 
     #[test]

@@ -86,7 +86,7 @@ pub struct Summary {
     /// The batch size compared to the noise of the gradient, if that is measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub noise_scale: Option<NoiseSummary>,
-    /// SHA-256 of all parameters and running statistics.
+    /// SHA-256 of all trained parameters, without running statistics.
     pub weights_sha256: String,
     /// Peak memory of a worker; the largest of all workers.
     pub peak_rss_bytes: u64,

@@ -76,7 +76,8 @@ pub struct LossScale {
     pub scale: f32,
     /// Steps without an overflow since it changed.
     pub clean_steps: u64,
-    /// Steps of the job that were skipped because they overflowed. Optimizers do not count them.
+    /// Steps that were skipped because they overflowed, or in which this island had no samples. Optimizers do
+    /// not count them.
     pub skipped_steps: u64,
 }
 
@@ -122,6 +123,11 @@ impl LossScaler {
         self.is_on() && self.now.scale > LossScaling::LEAST
     }
 
+    /// Leaves out a step without samples, which changes neither the scale nor the optimizer's state.
+    pub fn step_without_samples(&mut self) {
+        self.now.skipped_steps += 1;
+    }
+
     /// Updates the state at the end of a step.
     pub fn step_done(&mut self, overflowed: bool) {
         let Some(settings) = self.settings else { return };
@@ -155,6 +161,9 @@ mod tests {
         }
         assert_eq!(seen, [8.0, 8.0, 4.0, 4.0, 4.0, 8.0, 8.0, 4.0, 2.0]);
         assert_eq!(scaler.now(), LossScale { scale: 2.0, clean_steps: 0, skipped_steps: 3 });
+        scaler.step_done(false);
+        scaler.step_without_samples();
+        assert_eq!(scaler.now(), LossScale { scale: 2.0, clean_steps: 1, skipped_steps: 4 });
     }
 
     #[test]

@@ -132,14 +132,15 @@ impl Model<'_> {
 
     /// Steps by the samples of some shards, whose gradient is taken at these values.
     ///
-    /// Without samples there is no gradient, and the tensors stay as they are, as in PyTorch if a gradient
-    /// is `None`; the optimizer counts the step.
+    /// Without samples there is no gradient, and the tensors stay as they are. The optimizer does not count
+    /// the step, as in PyTorch if a gradient is `None`, so that Adam corrects its moments for as many updates
+    /// as they have had.
     fn step_at(&mut self, step: u64, shards: Range<usize>, values: &[Vec<f64>]) {
-        self.steps += 1;
         let samples: Vec<usize> = shards.flat_map(|shard| samples(step, shard)).collect();
         if samples.is_empty() {
             return;
         }
+        self.steps += 1;
         for (n, (tensor, values)) in self.tensors.iter_mut().zip(values).enumerate() {
             let mean = |(i, value): (usize, &f64)| gradient(n, i, *value, &samples) / samples.len() as f64;
             let mean: Vec<f64> = values.iter().enumerate().map(mean).collect();

@@ -39,6 +39,16 @@ impl Recipe {
                  epoch; give --checkpoint-steps for more such places"
             ));
         }
+        let plan = self.plan(samples).ok();
+        if let (Some(plan), Some(limit)) = (&plan, self.steps)
+            && limit > plan.planned_steps
+        {
+            found.push(format!(
+                "--steps {limit}: the run ends before, after the {} of its {}; give more --epochs",
+                counted(plan.planned_steps, "step"),
+                counted(self.epochs, "epoch")
+            ));
+        }
         if !begins {
             return found;
         }
@@ -57,7 +67,7 @@ impl Recipe {
                 counted(samples, "sample")
             ));
         }
-        if let Some(plan) = self.plan(samples).ok().filter(|plan| plan.warmup_steps > plan.steps) {
+        if let Some(plan) = plan.as_ref().filter(|plan| plan.warmup_steps > plan.steps) {
             found.push(format!(
                 "--warmup-steps {}: the run has {}, in which the learning rate only rises and does not reach {}; give \
                  --warmup-steps {}",
@@ -67,7 +77,7 @@ impl Recipe {
                 plan.steps / 10
             ));
         }
-        found.extend(self.plan(samples).ok().and_then(|plan| self.ema_remembers_the_start(plan.steps)));
+        found.extend(plan.and_then(|plan| self.ema_remembers_the_start(plan.steps)));
         found
     }
 }
@@ -100,6 +110,10 @@ mod tests {
         assert_eq!(surprises_of(&limited, 100, true), [rises]);
         assert_eq!(surprises_of(&limited, 100, false), Vec::<String>::new(), "its warm-up cannot change");
         assert!(surprises_of(&config(1, 50, 3), 100, false)[0].ends_with("nothing to do; give --nproc 1"));
+        let steps = |steps| Recipe { epochs: 9, steps: Some(steps), ..config(2, 50, 2) };
+        assert_eq!(surprises_of(&steps(9), 100, true), Vec::<String>::new());
+        let ends = "--steps 10: the run ends before, after the 9 steps of its 9 epochs; give more --epochs";
+        assert_eq!([true, false].map(|begins| surprises_of(&steps(10), 100, begins)), [[ends], [ends]]);
         let mut stale = Recipe { max_hours: Some(0.5), ..config(2, 50, 2) };
         stale.sync.mode = "stale:3".parse().unwrap();
         assert!(surprises_of(&stale, 100, true)[0].starts_with(

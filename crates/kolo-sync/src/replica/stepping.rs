@@ -115,7 +115,10 @@ impl Core {
         // A checkpoint of this step gathers anew.
         self.gathered = None;
         let scale_before = self.scaler.now();
-        self.scaler.step_done(skipped);
+        match totals.count > 0.0 {
+            true => self.scaler.step_done(skipped),
+            false => self.scaler.step_without_samples(),
+        }
         self.step.begin_applying(done);
         match decision {
             Some(_) => self.weights.begin(number, skipped_steps, learning_rate),

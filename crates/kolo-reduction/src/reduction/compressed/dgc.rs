@@ -29,7 +29,12 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
         Setting::number("density", 0.001, 1e-6..1.000_001, "Share of the elements that travel in a step"),
         Setting::number("momentum", 0.9, 0.0..1.0, "Momentum, in place of the optimizer's"),
         Setting::whole("warmup_steps", 0, 0..u64::MAX, "Steps over which the density falls from a quarter"),
-        Setting::number("clip_norm", 0.0, 0.0..f64::INFINITY, "Clip gradients to this norm; 0: do not"),
+        Setting::number(
+            "clip_norm",
+            0.0,
+            0.0..f64::INFINITY,
+            "Clip gradients to this norm, block by block; 0: do not",
+        ),
     ],
     make: |settings| Box::new(Dgc::read(settings)),
 };
