@@ -130,6 +130,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         match begins {
             true => {
                 if let Some(folder) = folder {
+                    folder.keep_config(&self.job.config)?;
                     keep_preprocessing(folder, self.task.data.preprocessing())?;
                     folder.keep_tokenizer(self.task.data.tokenizer())?;
                 }

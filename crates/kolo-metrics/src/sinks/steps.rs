@@ -3,6 +3,7 @@
 use super::append_file::{AppendFile, step_of};
 use super::sink::{MetricSink, Record, SinkEntry};
 use crate::progress::Progress;
+use kolo_ddp::checkpoint::tell;
 use kolo_recipe::Error;
 
 pub(super) const ENTRY: SinkEntry = SinkEntry {
@@ -30,9 +31,18 @@ impl MetricSink for Steps {
 
     fn align(&mut self, progress: &Progress) -> Result<(), Error> {
         let kept = self.file.rewind(|line| step_of(line).is_some_and(|step| step < progress.step()))?;
-        let last = kept.lines().rev().find_map(step_of);
-        for row in progress.steps().iter().filter(|row| last.is_none_or(|last| row.step > last)) {
+        let kept = kept.lines().rev().find_map(step_of);
+        let mut last = kept;
+        for row in progress.steps().iter().filter(|row| kept.is_none_or(|kept| row.step > kept)) {
             self.file.add(&row.json(&self.unit)?)?;
+            last = Some(row.step);
+        }
+        let next = last.map_or(0, |last| last + 1);
+        if next < progress.step() {
+            let (name, end) = (ENTRY.name, progress.step() - 1);
+            tell(&format_args!(
+                "{name} has lost its rows of steps {next} to {end}; the weights do not depend on it"
+            ));
         }
         self.file.flush()
     }

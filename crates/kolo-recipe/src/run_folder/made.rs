@@ -182,6 +182,19 @@ impl RunFolder {
         self.rewrite(&divided)
     }
 
+    /// Records the configuration of a run that begins, if another job that began at the same time has put its
+    /// own there. Only the job that has claimed the folder calls it.
+    ///
+    /// # Errors
+    ///
+    /// The folder is gone or cannot be written to, or another process has claimed it.
+    pub fn keep_config(&self, config: &Recipe) -> Result<(), Error> {
+        match self.has_checkpoints() || self.has(config)? {
+            true => Ok(()),
+            false => self.write(&self.path.join(CONFIG), config.to_toml()?.as_bytes()),
+        }
+    }
+
     /// Returns true if the run continues as `config` says, and its state is divided so.
     fn has(&self, config: &Recipe) -> Result<bool, Error> {
         let own = self.config()?;
@@ -243,6 +256,25 @@ fn is_of(path: &Path, job: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_two_jobs_that_begin_at_once_the_one_with_the_claim_keeps_its_configuration() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("run");
+        let [first, second] = [0.1, 0.05].map(|lr| {
+            let mut recipe = Recipe::default();
+            recipe.rate.lr = lr;
+            recipe
+        });
+        let folder = RunFolder::create_or_continue(path.clone(), &first, Some("1")).unwrap();
+        RunFolder::create_or_continue(path.clone(), &second, Some("2")).unwrap();
+        assert_eq!(folder.config().unwrap().rate.lr, 0.05);
+        let claimed = folder.claimed(kolo_claim::Candidate::alone());
+        claimed.check().unwrap();
+        claimed.keep_config(&first).unwrap();
+        assert_eq!(claimed.config().unwrap().rate.lr, 0.1);
+        assert!(RunFolder::create_or_continue(path, &second, Some("2")).is_err());
+    }
 
     #[test]
     fn a_run_that_goes_on_records_how_its_state_is_divided() {

@@ -66,9 +66,21 @@ fn any_number_of_workers_continues_and_damage_is_passed_over() {
     let steps = five_workers(folder.path());
 
     interrupted(folder.path(), "two", &steps[..1]);
-    succeed(folder.path(), &["train", "--resume", "two", "--nproc", "2"]);
+    let output = kolo(folder.path(), &["train", "--resume", "two", "--nproc", "2"]).output().unwrap();
+    assert!(output.status.success() && !stderr(&output).contains("has lost"), "{}", stderr(&output));
     assert_eq!(summary(&folder.path().join("two"))["world_size"], 2);
     same_end(folder.path(), "two");
+
+    // Rows that somebody has cut do not come back.
+    let run = interrupted(folder.path(), "cut", &steps[..1]);
+    fs::write(run.join("steps.jsonl"), "").unwrap();
+    let output = kolo(folder.path(), &["train", "--resume", "cut", "--nproc", "2"]).output().unwrap();
+    let words = stderr(&output);
+    assert!(
+        words.contains(&format!("steps.jsonl has lost its rows of steps 0 to {}", steps[0] - 1)),
+        "{words}"
+    );
+    assert_eq!(summary(&run)["weights_sha256"], summary(&folder.path().join("two"))["weights_sha256"]);
 
     // One bit of the newer checkpoint.
     let run = interrupted(folder.path(), "damaged", &[steps[0], steps[1]]);

@@ -46,19 +46,35 @@ fn a_run_that_somebody_trains_is_resumed_by_nobody_else() {
     program::all_steps(&folder.path().join("run"), 0..STEPS as u64);
 }
 
-/// The one that is refused must not take the folder along.
+/// The one that is refused must neither take the folder along nor leave its own settings there.
 #[test]
 fn of_two_jobs_that_start_in_one_folder_one_trains() {
     for pause in [0, 300] {
         let folder = tempfile::tempdir().unwrap();
-        let args = [&RUN[..], &["--nproc", "2", "--out", "run", "--resume-or-start"]].concat();
-        let begin = |words| Logged::start(&mut kolo(folder.path(), &args), folder.path().join(words));
-        let first = begin("first");
+        let args = [&RUN[..], &["--nproc", "2", "--out", "run", "--resume-or-start", "--warmup-steps", "0"]]
+            .concat();
+        let begin = |lr| {
+            let args = [&args[..], &["--lr", lr]].concat();
+            Logged::start(&mut kolo(folder.path(), &args), folder.path().join(lr))
+        };
+        let rates = ["0.1", "0.05"];
+        let first = begin(rates[0]);
         std::thread::sleep(Duration::from_millis(pause));
-        let ends = [first, begin("second")].map(|mut job| job.end());
-        let trained = ends.iter().filter(|(status, _)| status.success()).count();
-        assert_eq!(trained, 1, "{ends:?}");
-        assert_eq!(result(folder.path()), expected(), "{ends:?}");
+        let ends = [first, begin(rates[1])].map(|mut job| job.end());
+        let trained: Vec<&str> = rates
+            .into_iter()
+            .zip(&ends)
+            .filter_map(|(rate, (status, _))| status.success().then_some(rate))
+            .collect();
+        let config = std::fs::read_to_string(folder.path().join("run/config.toml")).unwrap();
+        assert!(
+            trained.len() == 1 && config.contains(&format!("\nlr = {}\n", trained[0])),
+            "{config} {ends:?}"
+        );
+        let steps = std::fs::read_to_string(folder.path().join("run/steps.jsonl")).unwrap();
+        let first = steps.lines().next().unwrap();
+        assert!(first.contains(&format!("\"learning_rate\":{},", trained[0])), "{first}");
+        assert_eq!(steps.lines().count(), STEPS);
     }
 }
 
