@@ -183,15 +183,16 @@ impl RunFolder {
     }
 
     /// Records the configuration of a run that begins, if another job that began at the same time has put its
-    /// own there. Only the job that has claimed the folder calls it.
+    /// own there. Only the job that has claimed the folder calls it. A folder without a configuration stays so.
     ///
     /// # Errors
     ///
     /// The folder is gone or cannot be written to, or another process has claimed it.
     pub fn keep_config(&self, config: &Recipe) -> Result<(), Error> {
-        match self.has_checkpoints() || self.has(config)? {
+        let file = self.path.join(CONFIG);
+        match !file.exists() || self.has_checkpoints() || self.has(config)? {
             true => Ok(()),
-            false => self.write(&self.path.join(CONFIG), config.to_toml()?.as_bytes()),
+            false => self.write(&file, config.to_toml()?.as_bytes()),
         }
     }
 
@@ -273,7 +274,10 @@ mod tests {
         claimed.check().unwrap();
         claimed.keep_config(&first).unwrap();
         assert_eq!(claimed.config().unwrap().rate.lr, 0.1);
-        assert!(RunFolder::create_or_continue(path, &second, Some("2")).is_err());
+        assert!(RunFolder::create_or_continue(path.clone(), &second, Some("2")).is_err());
+        std::fs::remove_file(path.join(CONFIG)).unwrap();
+        claimed.keep_config(&first).unwrap();
+        assert!(!path.join(CONFIG).exists());
     }
 
     #[test]
