@@ -274,7 +274,6 @@ mod tests {
         claimed.check().unwrap();
         claimed.keep_config(&first).unwrap();
         assert_eq!(claimed.config().unwrap().rate.lr, 0.1);
-        assert!(RunFolder::create_or_continue(path.clone(), &second, Some("2")).is_err());
         std::fs::remove_file(path.join(CONFIG)).unwrap();
         claimed.keep_config(&first).unwrap();
         assert!(!path.join(CONFIG).exists());

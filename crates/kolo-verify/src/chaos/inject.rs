@@ -20,9 +20,9 @@ use super::record::Recovery;
 use super::strike::strike;
 use super::workers::living_workers;
 
-/// Time that an injection waits for a replacement of a lost worker. The launcher does not notice a stopped
-/// worker at once.
-const REPLACED: Duration = Duration::from_secs(30);
+/// Time that an injection waits for a replacement of a lost worker, or for the job's recovery. The launcher
+/// does not notice a stopped worker at once.
+pub(super) const REPLACED: Duration = Duration::from_secs(30);
 
 /// A planned injection, and its outcome.
 #[derive(Clone, Debug, Serialize)]

@@ -15,7 +15,7 @@ use kolo_run_folder::unix_seconds;
 use serde::Serialize;
 
 use super::fault::{Fault, Injection, Request};
-use super::inject::{Injected, Target};
+use super::inject::{Injected, REPLACED, Target};
 use super::launchers::Launchers;
 use super::place::Place;
 use super::plan::Targets;
@@ -243,6 +243,9 @@ impl ChaosJob {
             if running.wait(at.saturating_duration_since(Instant::now()))?.is_some() {
                 break;
             }
+            if self.divided && hit.fault.removes() {
+                self.wait_for_recovery(&injected, running, &folder, until)?;
+            }
             if let Fault::End(request) = hit.fault {
                 injected.push(self.end_and_resume(hit, request, running, place, tuned, until)?);
                 originals = running.pids().into_iter().flat_map(living_workers).collect();
@@ -257,6 +260,27 @@ impl ChaosJob {
             injected.push(target.inject(hit, until));
         }
         Ok(injected)
+    }
+
+    /// Waits for the recovery from the last removed worker: two owners of a part must not be lost at once.
+    fn wait_for_recovery(
+        &self,
+        injected: &[Injected],
+        running: &mut Launchers,
+        folder: &Path,
+        until: Instant,
+    ) -> Result<(), Failure> {
+        let has_removed = |hit: &&Injected| hit.missed.is_none() && hit.hit.fault.removes();
+        // A user's own program has no run folder that tells.
+        let Some(last) = injected.iter().rfind(has_removed).filter(|_| !self.program.is_own()) else {
+            return Ok(());
+        };
+        let until = until.min(Instant::now() + REPLACED);
+        while Instant::now() < until
+            && !record::has_recovered(last.unix, folder)
+            && running.wait(Duration::from_millis(10))?.is_none()
+        {}
+        Ok(())
     }
 
     /// Signals the launcher to end, and resumes the run unless it is complete by then.

@@ -125,6 +125,11 @@ pub(super) fn recovery(unix: f64, ends: &[f64], generations: &[GenerationRow]) -
     }
 }
 
+/// Returns true if a run's folder tells of a step of a generation that formed after a fault at `unix`.
+pub(super) fn has_recovered(unix: f64, folder: &Path) -> bool {
+    generations(folder).is_ok_and(|rows| recovery(unix, &[], &rows).is_some())
+}
+
 fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, String> {
     let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
     let text = fs::read_to_string(path).map_err(|e| wrong(&e))?;
@@ -222,6 +227,11 @@ mod tests {
         assert_eq!(seconds(20.0), Some(Recovery::Seconds(0.75)));
         assert_eq!(seconds(21.0), Some(Recovery::Seconds(2.0)));
         assert_eq!(seconds(24.0), None);
+        let place = tempfile::tempdir().unwrap();
+        assert!(!has_recovered(20.0, place.path()), "there is no file yet");
+        let lines = rows.iter().map(|row| serde_json::to_string(row).unwrap() + "\n");
+        fs::write(place.path().join("generations.jsonl"), lines.collect::<String>()).unwrap();
+        assert!(has_recovered(20.0, place.path()) && !has_recovered(24.0, place.path()));
         // Ends before the fault and after the step change nothing; one between them leaves no recovery.
         assert_eq!(recovery(20.0, &[19.0, 20.8], &rows), Some(Recovery::Seconds(0.75)));
         assert_eq!(recovery(20.0, &[20.25, 22.5], &rows), Some(Recovery::JobEnded));
