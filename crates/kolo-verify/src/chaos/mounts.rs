@@ -18,8 +18,9 @@ pub(super) fn own_mounts(option: &str) -> Result<(), Failure> {
     command("mount", &["--make-rprivate", "/"]).map_err(|cause| needs_root(&cause))
 }
 
-/// Mounts a file system in memory of so many MiB on an existing folder. Errors: full, it would take more than
-/// half of the available memory, and other programs might be killed; or `mount` failed, with its message.
+/// Mounts a file system in memory of so many MiB on an existing folder. Errors: full, it would take more
+/// than half of the available memory, and other programs might be killed; or `mount` failed, with its
+/// message.
 pub(super) fn mount_memory(folder: &Path, mib: u64) -> Result<(), String> {
     let about = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kib =
