@@ -5,9 +5,8 @@
 //! begins it before all workers have put their sums there and have all else that the end of the step needs.
 //! So if it has begun, each survivor of that group can complete it. If it has not, nothing has changed.
 
+use kolo_values::MemoryPlace;
 use serde::{Deserialize, Serialize};
-
-use crate::memory::MemoryPlace;
 
 /// Report of a worker when a group forms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

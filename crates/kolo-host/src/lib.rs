@@ -30,7 +30,8 @@ mod tests;
 
 pub use decision::{Decision, HostReport, Role, decide};
 pub use host_store::HostStore;
+pub use kolo_values::MemoryPlace;
 pub use members::Member;
-pub use memory::{HostMemory, MemoryPlace};
+pub use memory::HostMemory;
 pub use places::MOST_WORKERS;
 pub use state::HostState;

@@ -7,19 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use kolo_comm::Error;
 use kolo_transport::{HostFile, HostPages};
-use kolo_values::MapVersion;
-use serde::{Deserialize, Serialize};
+use kolo_values::{MapVersion, MemoryPlace};
 
 use crate::places::{MOST_WORKERS, Places, word};
-
-/// Place at which another process of the host finds the memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemoryPlace {
-    /// Process that has the file open.
-    pub pid: u32,
-    /// Its file descriptor.
-    pub file: i32,
-}
 
 /// Memory of a job on one host. It exists as long as a worker has it.
 #[derive(Debug)]

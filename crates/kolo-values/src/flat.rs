@@ -56,7 +56,7 @@ impl FlatValues {
     ///
     /// There are no addresses for the values.
     pub fn parts(len: usize) -> Result<Self, Error> {
-        Ok(FlatValues::Parts(region(len)?.into()))
+        Ok(FlatValues::Parts(Region::new(len)?.into()))
     }
 
     /// Returns true if this rank has some of the values only.
@@ -70,7 +70,7 @@ impl FlatValues {
     ///
     /// There are no addresses for the values.
     pub fn keep(&mut self, runs: &[Range<usize>]) -> Result<(), Error> {
-        let mut own = region(self.len())?;
+        let mut own = Region::new(self.len())?;
         runs.iter().for_each(|run| own[run.clone()].copy_from_slice(&self[run.clone()]));
         *self = FlatValues::Parts(own.into());
         Ok(())
@@ -101,10 +101,6 @@ impl FlatValues {
             _ => true,
         }
     }
-}
-
-fn region(len: usize) -> Result<Region, Error> {
-    Ok(Region::new(len).map_err(|cause| kolo_comm::Error::io("no addresses for the values", cause))?)
 }
 
 impl Deref for FlatValues {

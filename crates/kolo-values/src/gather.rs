@@ -1,4 +1,5 @@
-//! Gathers of tensors from their owners, as they are used and a few ahead.
+//! Gathers of tensors from their owners, as they are used and a few ahead. What lies on this host is read when
+//! it is used.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +13,8 @@ use parking_lot::Mutex;
 use crate::ahead::Order;
 use crate::division::is_divided;
 use crate::flat::FlatValues;
+use crate::neighbors::Neighbors;
+use crate::region::Region;
 use crate::serving::{PIECE, Request, Server};
 
 /// Tensors that are gathered before they are used.
@@ -23,6 +26,8 @@ pub struct DividedValues {
     layout: Arc<Layout>,
     /// Its group; `None` while it has none.
     place: Mutex<Option<Arc<Place>>>,
+    /// True if nothing is read from the memory of other processes.
+    only_messages: bool,
     /// Number of gathers.
     gathers: AtomicU64,
     failure: Mutex<Option<Error>>,
@@ -34,6 +39,7 @@ struct Place {
     rank: Rank,
     /// True for each rank on this rank's host.
     near: Vec<bool>,
+    neighbors: Neighbors,
     server: Server,
     /// Number of the last request.
     requests: AtomicU64,
@@ -81,8 +87,13 @@ kolo_comm::opaque_debug!(DividedValues);
 impl DividedValues {
     /// Creates the division of the tensors of `layout` among ranks that are not known yet.
     pub fn new(layout: &Arc<Layout>) -> Self {
-        let (layout, gathers) = (layout.clone(), AtomicU64::new(0));
-        DividedValues { layout, place: Mutex::default(), gathers, failure: Mutex::default() }
+        let (layout, gathers, only_messages) = (layout.clone(), AtomicU64::new(0), false);
+        DividedValues { layout, place: Mutex::default(), only_messages, gathers, failure: Mutex::default() }
+    }
+
+    /// Creates the same for ranks that read nothing from each other's memory, also on one host.
+    pub fn with_messages(layout: &Arc<Layout>) -> Self {
+        DividedValues { only_messages: true, ..Self::new(layout) }
     }
 
     /// Shares this rank's `values` with the ranks of a group, whose parts have these owners. A collective.
@@ -110,8 +121,13 @@ impl DividedValues {
         let hosts = group.topology().nodes();
         let own = hosts.iter().find(|host| host.contains(&group.rank()));
         own.into_iter().flatten().for_each(|rank| near[rank.0] = true);
-        let (requests, ahead) = (AtomicU64::new(0), Mutex::default());
-        let place = Place { owners: owners.clone(), rank: group.rank(), near, server, requests, ahead };
+        let neighbors = match self.only_messages {
+            true => Neighbors::default(),
+            false => Neighbors::meet(group, &near, values.publish())?,
+        };
+        let (owners, rank, requests, ahead) =
+            (owners.clone(), group.rank(), AtomicU64::new(0), Mutex::default());
+        let place = Place { owners, rank, near, neighbors, server, requests, ahead };
         *self.place.lock() = Some(Arc::new(place));
         self.publish(values, true);
         // From here on every rank answers.
@@ -141,7 +157,8 @@ impl DividedValues {
     pub fn publish(&self, values: &FlatValues, is_new: bool) {
         let Some(place) = self.place() else { return };
         if let Some(values) = values.publish() {
-            place.server.publish(values, is_new);
+            place.server.publish(values.clone(), is_new);
+            values.show(place.server.version());
         }
         if is_new {
             let mut ahead = place.ahead.lock();
@@ -155,6 +172,7 @@ impl DividedValues {
     /// is being read has been read.
     pub fn withdraw(&self, values: &mut FlatValues) {
         let Some(place) = self.place() else { return };
+        values.publish().iter().for_each(|values| values.hide());
         place.server.withdraw();
         while !values.is_withdrawn() {
             place.server.wait_for_readers();
@@ -194,7 +212,13 @@ impl DividedValues {
 impl Place {
     fn gather(&self, layout: &Layout, span: SpanId) -> Result<Vec<f32>, Error> {
         let version = self.server.version();
+        let here = self.read_here(layout, span, version)?;
         let mut ahead = self.ahead.lock();
+        if let Some(values) = here {
+            ahead.order.used(span);
+            self.begin_next(layout, &mut ahead, version)?;
+            return Ok(values);
+        }
         let place = ahead.coming.iter().position(|coming| (coming.span, coming.version) == (span, version));
         let coming = match place {
             Some(place) => ahead.coming.remove(place),
@@ -204,6 +228,46 @@ impl Place {
         self.begin_next(layout, &mut ahead, version)?;
         drop(ahead);
         self.finish(layout, coming)
+    }
+
+    /// Returns one of a part's owners whose values this rank can read, itself first; `None` if there is none.
+    fn here(&self, owners: &[Rank]) -> Option<Rank> {
+        let own = owners.contains(&self.rank).then_some(self.rank);
+        own.or_else(|| owners.iter().copied().find(|owner| self.neighbors.can_read(*owner)))
+    }
+
+    /// Returns true if this rank can read all of a tensor.
+    fn is_here(&self, layout: &Layout, span: SpanId) -> bool {
+        self.owners.cut(layout, &whole(layout, span)).all(|(_, owners)| self.here(owners).is_some())
+    }
+
+    /// Reads a tensor whose owners are all on this host. Returns `None` if they are not, or if one of them has
+    /// not reached this version yet: messages wait for it.
+    fn read_here(&self, layout: &Layout, span: SpanId, version: u64) -> Result<Option<Vec<f32>>, Error> {
+        if !self.is_here(layout, span) {
+            return Ok(None);
+        }
+        let own = self.own_values()?;
+        let mut values = Vec::with_capacity(layout.span(span).len);
+        for (slice, owners) in self.owners.cut(layout, &whole(layout, span)) {
+            let place = slice.place(layout);
+            match self.here(owners).filter(|owner| *owner != self.rank) {
+                None => values.extend_from_slice(&own[place]),
+                Some(owner) => {
+                    let read = self.neighbors.append(owner, version, place.start, place.len(), &mut values);
+                    if read.is_none() {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+        Ok(Some(values))
+    }
+
+    /// This rank's own values.
+    fn own_values(&self) -> Result<Arc<Region>, Error> {
+        // Values that are changing belong to a step that has failed.
+        self.server.values().ok_or(Error::Lost)
     }
 
     /// Returns the owner that this rank asks: one on its own host, or else another one than its neighbors
@@ -216,10 +280,9 @@ impl Place {
     /// Asks the other owners of a tensor for their parts.
     fn begin(&self, layout: &Layout, span: SpanId, version: u64) -> Result<Coming, Error> {
         let len = layout.span(span).len;
-        let whole = Slice { span, elements: 0..len, offset: 0 };
         let tensor = Arc::new(Mutex::new(Tensor { values: vec![0.0; len], is_wrong: false }));
         let mut parts = Vec::new();
-        for (slice, owners) in self.owners.cut(layout, &whole) {
+        for (slice, owners) in self.owners.cut(layout, &whole(layout, span)) {
             let Some(owner) = self.asked(owners).filter(|_| !owners.contains(&self.rank)) else { continue };
             let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
             let place = slice.place(layout);
@@ -247,7 +310,7 @@ impl Place {
             }
         }
         if ahead.unneeded.is_empty() {
-            for span in next {
+            for span in next.into_iter().filter(|span| !self.is_here(layout, *span)) {
                 if ahead.coming.iter().all(|coming| coming.span != span) {
                     ahead.coming.push(self.begin(layout, span, version)?);
                 }
@@ -258,10 +321,8 @@ impl Place {
 
     /// Waits for the parts of a tensor.
     fn finish(&self, layout: &Layout, coming: Coming) -> Result<Vec<f32>, Error> {
-        let whole = Slice { span: coming.span, elements: 0..layout.span(coming.span).len, offset: 0 };
-        // Values that are changing belong to a step that has failed.
-        let own = self.server.values().ok_or(Error::Lost)?;
-        for (slice, owners) in self.owners.cut(layout, &whole) {
+        let own = self.own_values()?;
+        for (slice, owners) in self.owners.cut(layout, &whole(layout, coming.span)) {
             if owners.contains(&self.rank) {
                 let place = slice.place(layout);
                 coming.tensor.lock().values[slice.elements].copy_from_slice(&own[place]);
@@ -274,6 +335,11 @@ impl Place {
         let mut tensor = coming.tensor.lock();
         if tensor.is_wrong { Err(Error::Lost) } else { Ok(std::mem::take(&mut tensor.values)) }
     }
+}
+
+/// Slice that is a whole tensor.
+fn whole(layout: &Layout, span: SpanId) -> Slice {
+    Slice { span, elements: 0..layout.span(span).len, offset: 0 }
 }
 
 impl Coming {

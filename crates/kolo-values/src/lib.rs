@@ -7,7 +7,8 @@
 //! version of the values that it needs. A rank asks for the next version only when a step is over, for which
 //! it needs all ranks, so no rank needs an old one any more.
 //!
-//! A rank asks one of a part's owners, on its own host if there is one. When ranks die, leave or join,
+//! Parts of ranks on its own host a rank reads from their memory, without a message.
+//! It asks one of a part's owners, on its own host if there is one. When ranks die, leave or join,
 //! [`handover`] decides which ranks' parts count, and who sends what to whom.
 //!
 //! The ranks compare the tensors that all of them have by [`fingerprints`] ([`drift`]).
@@ -26,6 +27,7 @@ pub mod handover;
 mod handover_tests;
 mod host_values;
 mod lendable;
+mod neighbors;
 mod region;
 mod serving;
 mod undo;
@@ -34,6 +36,7 @@ pub use flat::FlatValues;
 pub use gather::{AHEAD, DividedValues};
 pub use host_values::{HostValues, MapVersion};
 pub use lendable::{LendableValues, Loan};
+pub use neighbors::MemoryPlace;
 pub use region::Region;
 pub use serving::PIECE;
 pub use undo::Undo;

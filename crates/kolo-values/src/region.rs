@@ -1,45 +1,75 @@
-//! Memory of which only the pages that were written exist.
+//! Memory of which only the pages that were written exist, and which other processes of the host may read.
 //!
 //! An allocator may give back memory that it has, and clears all of it for a vector of zeros. So these pages
-//! come from the operating system itself.
+//! come from the operating system itself: from a file in memory, which a process of the same user can open.
+//! A word behind the values says which version of them is there for others to read, if any.
 
-use std::io;
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
 use std::slice;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use kolo_comm::Error;
+use kolo_transport::{HostFile, HostPages};
+use rustix::mm::{Advice, madvise};
+use rustix::param::page_size;
+
+use crate::neighbors::MemoryPlace;
 
 /// Numbers in memory, at first zeros that take none.
 #[derive(Debug)]
 pub struct Region {
-    start: NonNull<f32>,
+    file: HostFile,
+    pages: HostPages,
     len: usize,
 }
 
-// SAFETY: a region is plain memory, owned by this value.
-unsafe impl Send for Region {}
-// SAFETY: a shared reference only reads.
-unsafe impl Sync for Region {}
+/// Returns the place of the word behind `len` values, which begins a page.
+pub(crate) fn word_after(len: usize) -> usize {
+    (len * size_of::<f32>()).next_multiple_of(page_size())
+}
+
+/// Returns the word of a version that others may read; 0 says that there is none.
+pub(crate) fn word_of(version: u64) -> u64 {
+    version + 1
+}
 
 impl Region {
     /// Reserves addresses for `len` numbers.
-    pub(crate) fn new(len: usize) -> io::Result<Self> {
-        if len == 0 {
-            return Ok(Region { start: NonNull::dangling(), len });
-        }
-        let bytes = len * size_of::<f32>();
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a fresh mapping at an address the kernel chooses touches no memory in use.
-        let start = unsafe {
-            mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)?
-        };
+    ///
+    /// # Errors
+    ///
+    /// There are no addresses, or no file may be so large.
+    pub(crate) fn new(len: usize) -> Result<Self, Error> {
+        let bytes = word_after(len) + page_size();
+        let file = HostFile::create(bytes)?;
+        let pages = file.map(0, bytes)?;
         // One number of a small tensor must not bring a large page. Without large pages there is no such
         // advice.
         // SAFETY: the range has just been mapped; the advice changes no contents.
-        let _ = unsafe { madvise(start, bytes, Advice::LinuxNoHugepage) };
-        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Region { start, len })
+        let _ = unsafe { madvise(pages.start().as_ptr().cast(), bytes, Advice::LinuxNoHugepage) };
+        Ok(Region { file, pages, len })
+    }
+
+    /// Place at which other processes of the host find the values.
+    pub(crate) fn place(&self) -> MemoryPlace {
+        MemoryPlace { pid: std::process::id(), file: self.file.number() }
+    }
+
+    /// Lets other processes read this version of the values.
+    pub(crate) fn show(&self, version: u64) {
+        self.word().store(word_of(version), Ordering::Release);
+    }
+
+    /// Declares that the values are about to change: what another process reads from now on is void.
+    pub(crate) fn hide(&self) {
+        self.word().store(0, Ordering::Release);
+        // Nothing changes before others can see that.
+        fence(Ordering::SeqCst);
+    }
+
+    fn word(&self) -> &AtomicU64 {
+        // SAFETY: inside the mapping and aligned, because it begins a page; all access to it is atomic.
+        unsafe { self.pages.start().add(word_after(self.len)).cast().as_ref() }
     }
 }
 
@@ -47,25 +77,23 @@ impl Deref for Region {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
-        // SAFETY: the range is mapped, aligned to a page and initialized: with zeros, or by a write.
-        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+        // SAFETY: mapped, aligned to a page and initialized: with zeros, or by a write. Other processes only
+        // read the file.
+        unsafe { slice::from_raw_parts(self.pages.start().cast().as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for Region {
     fn deref_mut(&mut self) -> &mut [f32] {
-        // SAFETY: as above, and this reference is the only one.
-        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+        // SAFETY: as above, and this reference is the only one of this process.
+        unsafe { slice::from_raw_parts_mut(self.pages.start().cast().as_ptr(), self.len) }
     }
 }
 
+/// Another process may have the file, in which the values change no more.
 impl Drop for Region {
     fn drop(&mut self) {
-        if self.len > 0 {
-            // SAFETY: `new` has mapped the range, and nothing borrows from a region that is being dropped.
-            // Failure would mean that the range is not mapped; it can be ignored.
-            let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len * size_of::<f32>()) };
-        }
+        self.hide();
     }
 }
 

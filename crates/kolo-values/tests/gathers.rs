@@ -20,12 +20,15 @@ fn value(element: usize, version: usize) -> f32 {
     }
 }
 
-/// In a second round all tensors but the first are gathered ahead.
+/// From memory, and by messages; with these all tensors but the first are gathered ahead in a second round.
 #[test]
 fn each_rank_has_the_owners_values_of_its_version() {
     let spec = |len: &usize| ParamSpec::new(len.to_string(), vec![*len], Kind::Parameter { decay: true });
     let layout = Arc::new(Layout::new(LENS.iter().map(spec).collect()));
-    for (world, count) in [(2, 1), (3, 1), (3, 2)] {
+    let ways: [fn(&Arc<Layout>) -> DividedValues; 2] = [DividedValues::new, DividedValues::with_messages];
+    for ((world, count), new) in
+        [(2, 1), (3, 1), (3, 2)].into_iter().flat_map(|ranks| ways.map(|way| (ranks, way)))
+    {
         threads::spawn(world, |group| {
             let (rank, group) = (group.rank(), Arc::new(group));
             let ranks: Vec<Rank> = (0..world).map(Rank).collect();
@@ -37,7 +40,7 @@ fn each_rank_has_the_owners_values_of_its_version() {
                 elements.for_each(|element| values[element] = value(element, version));
             };
             fill(&mut values, 0);
-            let divided = DividedValues::new(&layout);
+            let divided = new(&layout);
             divided.join(&group, &owners, &mut values).unwrap();
             for version in 0..3 {
                 for span in [1, 0, 2, 1, 3].map(SpanId) {

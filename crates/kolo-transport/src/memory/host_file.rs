@@ -2,6 +2,7 @@
 //! process has it open. It has no name in any file system, so nothing is left behind, however processes end.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
@@ -67,6 +68,16 @@ impl HostFile {
     /// The operating system refuses it.
     pub fn map(&self, start: usize, len: usize) -> Result<HostPages, Error> {
         Ok(HostPages(self.file.map(start as u64, len)?))
+    }
+
+    /// Reads the bytes from `start` on, until `to` is full. It takes no addresses of this process. Whether
+    /// another process writes the same bytes meanwhile is the caller's business.
+    ///
+    /// # Errors
+    ///
+    /// The file ends before that.
+    pub fn read(&self, start: usize, to: &mut [MaybeUninit<u8>]) -> io::Result<()> {
+        self.file.read(start as u64, to)
     }
 }
 
@@ -137,6 +148,13 @@ mod tests {
         kept.detach().unwrap();
         write(4096, 1);
         assert_eq!((bytes(&kept), kept.start()), (before, place));
+        let mut read = Vec::with_capacity(LEN - 4095);
+        opened.read(4095, read.spare_capacity_mut()).unwrap();
+        // SAFETY: all of them have just been read.
+        unsafe { read.set_len(LEN - 4095) };
+        assert_eq!((&read[..3], read.last()), (&[0, 1, 0][..], Some(&9)));
+        let beyond = opened.read(LEN - 1, &mut [MaybeUninit::uninit(); 2]).unwrap_err();
+        assert_eq!(beyond.kind(), io::ErrorKind::UnexpectedEof);
         assert_eq!(bytes(&opened.map(4096, 4096).unwrap())[0], 1);
     }
 

@@ -9,6 +9,8 @@
 
 use std::ffi::CStr;
 use std::fmt::{self, Display};
+use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
@@ -128,6 +130,20 @@ impl SharedFile {
 
     pub(crate) fn number(&self) -> i32 {
         self.0.as_raw_fd()
+    }
+
+    /// Reads the bytes from `start` on, until `to` is full.
+    pub(crate) fn read(&self, start: u64, to: &mut [MaybeUninit<u8>]) -> io::Result<()> {
+        let mut done = 0;
+        while done < to.len() {
+            match rustix::io::pread(&self.0, &mut to[done..], start + done as u64) {
+                Ok(([], _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok((read, _)) => done += read.len(),
+                Err(Errno::INTR) => {}
+                Err(cause) => return Err(cause.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Maps `len` bytes from `start` on, which is the beginning of a page.
