@@ -36,21 +36,24 @@ struct Neighbor {
 }
 
 impl Neighbors {
-    /// Opens the memory of all ranks of `near`, where ranks of a host share memory. A collective there.
+    /// Opens the memory of all ranks of `near`, where ranks of a host share memory. A collective.
     ///
     /// # Errors
     ///
     /// A collective failed (naming the rank).
     pub(crate) fn meet(group: &Group, near: &[bool], own: Option<Arc<Region>>) -> Result<Self, Error> {
-        // `KOLO_TRANSPORT=tcp` is for hosts that forbid shared memory, too.
-        if group.world_size() == 1 || group.transport() == "tcp" {
+        if group.world_size() == 1 {
             return Ok(Neighbors::default());
         }
+        // `KOLO_TRANSPORT=tcp` is for hosts that forbid shared memory, too. Of a rank alone on its host the
+        // transport is the same, so all ranks meet.
+        let own = own.filter(|_| group.transport() != "tcp");
         let place = own.as_ref().map(|region| region.place());
-        let len = own.map_or(0, |region| region.len());
+        let len = own.as_ref().map_or(0, |region| region.len());
         let places: Vec<Option<MemoryPlace>> = group.all_gather_value(&place)?;
         let open = |(rank, place): (usize, Option<MemoryPlace>)| {
-            let opened = Neighbor::open(place.filter(|_| near[rank] && rank != group.rank().0)?, len);
+            let is_near = own.is_some() && near[rank] && rank != group.rank().0;
+            let opened = Neighbor::open(place.filter(|_| is_near)?, len);
             // Messages do the same.
             let note = |error| log::info!("{}: its values come by messages: {error}", Rank(rank));
             opened.map_err(note).ok()
