@@ -77,7 +77,7 @@ fn lost_rows_of_epochs_are_reported() {
     let text = fs::read_to_string(&table).unwrap();
     fs::write(&table, text.split_inclusive('\n').take(2).collect::<String>()).unwrap();
     let words = longer("5");
-    assert!(words.contains("metrics.csv has lost its rows of epochs 2 to 3; the weights"), "{words}");
+    assert!(words.contains("metrics.csv has lost its rows of epochs 2 to 4; the weights"), "{words}");
 }
 
 #[test]
