@@ -49,7 +49,7 @@ impl Verdict {
     ///
     /// The file cannot be read, or no worker has written a verdict.
     pub fn read(path: &Path) -> Result<Verdict, String> {
-        let told = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let told = kolo_durable::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
         serde_json::from_slice(&told).map_err(|e| format!("no worker has reported what it found: {e}"))
     }
 

@@ -8,6 +8,9 @@ use kolo_durable::sync_folder;
 
 use crate::claim::Candidate;
 
+/// Prefix of the names of drafts that one process alone writes, before the id that [`Candidate::new_id`] makes.
+pub const DRAFT: &str = ".draft-";
+
 /// Creates a file, whole and durable. Returns false if a file of that name has other bytes: of several
 /// simultaneous callers on any hosts, one succeeds. So the bytes must identify their creator.
 ///
@@ -20,7 +23,7 @@ use crate::claim::Candidate;
 /// The file, or its draft in the same folder, cannot be written.
 pub fn create_exclusively(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     let folder = path.parent().unwrap_or(Path::new("."));
-    let draft = folder.join(format!(".draft-{}", Candidate::new_id()));
+    let draft = folder.join(format!("{DRAFT}{}", Candidate::new_id()));
     let linked = match create_new(&draft, bytes) {
         Ok(_) => kolo_durable::hard_link(&draft, path),
         Err(error) => Err(error),

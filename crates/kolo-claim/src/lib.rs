@@ -30,7 +30,7 @@ mod take;
 pub use claim::{Candidate, Claim};
 pub use decide::{Decision, decide};
 pub use error::{Error, Refusal, RefusalKind};
-pub use exclusive::create_exclusively;
+pub use exclusive::{DRAFT, create_exclusively};
 pub use files::{ClaimFiles, Standing};
 pub use held::Held;
 pub use owner::{Liveness, Owner};

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use crate::operation::Operation;
 use crate::recording::observed;
+use crate::regular::open_with;
 
 /// Errors of file systems that do not sync folders or other special files: some FUSE and network file
 /// systems. PostgreSQL ignores the same errors.
@@ -23,7 +24,8 @@ const NOT_SYNCED: [Errno; 5] = [Errno::INVAL, Errno::NOTSUP, Errno::OPNOTSUPP, E
 /// The folder does not exist, or the disk fails.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let synced = observed(|| Operation::SyncFolder(folder.into()), || File::open(folder)?.sync_all());
+    let open = || open_with(folder, File::options().read(true));
+    let synced = observed(|| Operation::SyncFolder(folder.into()), || open()?.sync_all());
     match synced {
         Err(error) if cannot_be_synced(&error) => {
             static HAS_WARNED: AtomicBool = AtomicBool::new(false);

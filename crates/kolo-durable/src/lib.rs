@@ -4,7 +4,7 @@
 //! name (fsync(2): "calling fsync() does not necessarily ensure that the entry in the directory
 //! containing the file has also reached disk"). A new folder is a name in its parent.
 //!
-//! Reading refuses pipes and devices, which would never end.
+//! Nothing waits for the other end of a pipe, and nothing reads a device, which has no end: both are refused.
 //!
 //! With the feature `recording` tests see the order of all operations, and can let some of them fail.
 
@@ -25,7 +25,7 @@ mod whole;
 
 pub use folder::{create_folder, create_folders, sync_folder};
 pub use operation::Operation;
-pub use regular::{open, read, read_to_string};
+pub use regular::{open, open_with, read, read_to_string};
 pub use whole::{
     append, exchange, fill, hard_link, rename, replace, replace_through, sync_file, truncate, write,
     write_with,

@@ -1,7 +1,9 @@
-//! Reading of regular files only: a pipe in place of a file would be waited for, and a device has no end.
+//! Opening of files, and of nothing that would be waited for: a pipe or a socket, whose other end may never
+//! come. A device has no end, so it is not read either.
 
-use std::fs::{self, File};
+use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 /// Opens a file to read it. A folder is opened, too; reading it is the system's error.
@@ -10,10 +12,24 @@ use std::path::Path;
 ///
 /// The path is a pipe, a socket or a device; or the system does not open it.
 pub fn open(path: &Path) -> io::Result<File> {
-    let kind = fs::metadata(path)?.file_type();
-    match kind.is_file() || kind.is_dir() {
-        true => File::open(path),
-        false => Err(io::Error::other("is no regular file")),
+    open_if(path, File::options().read(true), |kind| kind.is_file() || kind.is_dir())
+}
+
+/// Opens a file as `options` say, such as to append to it, or to create it. A device is opened, too: its user
+/// may have linked `/dev/null` there.
+///
+/// # Errors
+///
+/// The path is a pipe or a socket; or the system does not open it.
+pub fn open_with(path: &Path, options: &OpenOptions) -> io::Result<File> {
+    open_if(path, options, |kind| !kind.is_fifo() && !kind.is_socket())
+}
+
+/// Opens what does not exist, which `options` may create, or is of a permitted kind.
+fn open_if(path: &Path, options: &OpenOptions, permits: impl Fn(FileType) -> bool) -> io::Result<File> {
+    match fs::metadata(path) {
+        Ok(found) if !permits(found.file_type()) => Err(io::Error::other("is no regular file")),
+        _ => options.open(path),
     }
 }
 
@@ -55,6 +71,20 @@ mod tests {
             assert_eq!(read(path).unwrap_err().to_string(), "is no regular file");
             assert_eq!(read_to_string(path).unwrap_err().to_string(), "is no regular file");
         }
+        let writes: [fn(&Path) -> io::Result<()>; 6] = [
+            |path| crate::write(path, b"x"),
+            |path| crate::write_with(path, |_| Ok(())),
+            |path| crate::append(path, b"", b"x"),
+            |path| crate::truncate(path, 0),
+            crate::sync_file,
+            crate::sync_folder,
+        ];
+        for write in writes {
+            assert_eq!(write(&pipe).unwrap_err().to_string(), "is no regular file");
+        }
+        symlink("/dev/null", folder.path().join("null")).unwrap();
+        crate::append(&folder.path().join("null"), b"", b"x").unwrap();
+        crate::sync_file(&folder.path().join("null")).unwrap();
         fs::write(&file, "text").unwrap();
         symlink(&file, folder.path().join("link")).unwrap();
         assert_eq!(read_to_string(&folder.path().join("link")).unwrap(), "text");

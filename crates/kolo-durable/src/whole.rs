@@ -7,6 +7,7 @@ use std::path::Path;
 use crate::folder::{cannot_be_synced, sync_above};
 use crate::operation::Operation;
 use crate::recording::observed;
+use crate::regular::open_with;
 
 /// Writes a file, replacing an existing one, and syncs it. Its name is not durable yet: that takes a sync
 /// of the folder, which may wait for more files.
@@ -15,7 +16,7 @@ use crate::recording::observed;
 ///
 /// The file cannot be written; a part of it may exist.
 pub fn write(path: &Path, data: &[u8]) -> io::Result<()> {
-    let file = observed(|| Operation::Create(path.into()), || File::create(path))?;
+    let file = create(path)?;
     fill(file, path, data)
 }
 
@@ -25,9 +26,14 @@ pub fn write(path: &Path, data: &[u8]) -> io::Result<()> {
 ///
 /// The file cannot be written; a part of it may exist.
 pub fn write_with(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
-    let mut file = observed(|| Operation::Create(path.into()), || File::create(path))?;
+    let mut file = create(path)?;
     observed(|| Operation::Write(path.into()), || write(&mut file))?;
     observed(|| Operation::SyncFile(path.into()), || file.sync_all())
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    let options = File::options().write(true).create(true).truncate(true).clone();
+    observed(|| Operation::Create(path.into()), || open_with(path, &options))
 }
 
 /// Writes and syncs a newly created file at `path`.
@@ -102,7 +108,7 @@ pub fn hard_link(file: &Path, name: &Path) -> io::Result<()> {
 pub fn append(path: &Path, header: &[u8], data: &[u8]) -> io::Result<()> {
     let is_new = !path.exists();
     // Opened for each write, because the folder may have been away meanwhile.
-    let open = || OpenOptions::new().create(true).append(true).open(path);
+    let open = || open_with(path, OpenOptions::new().create(true).append(true));
     let mut file = if is_new { observed(|| Operation::Create(path.into()), open)? } else { open()? };
     let before_it = file.metadata()?.len();
     let header = if before_it == 0 { header } else { b"" };
@@ -116,13 +122,14 @@ pub fn append(path: &Path, header: &[u8], data: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Makes bytes appended to a file durable. A special file, such as a pipe, cannot be synced and need not be.
+/// Makes bytes appended to a file durable. A device cannot be synced and need not be.
 ///
 /// # Errors
 ///
 /// The file does not exist, or the disk fails.
 pub fn sync_file(path: &Path) -> io::Result<()> {
-    match observed(|| Operation::SyncFile(path.into()), || File::open(path)?.sync_all()) {
+    let open = || open_with(path, File::options().read(true));
+    match observed(|| Operation::SyncFile(path.into()), || open()?.sync_all()) {
         Err(error) if cannot_be_synced(&error) => Ok(()),
         synced => synced,
     }
@@ -134,7 +141,7 @@ pub fn sync_file(path: &Path) -> io::Result<()> {
 ///
 /// The file does not exist, or cannot be written.
 pub fn truncate(path: &Path, len: u64) -> io::Result<()> {
-    let file = OpenOptions::new().write(true).open(path)?;
+    let file = open_with(path, File::options().write(true))?;
     observed(|| Operation::Write(path.into()), || file.set_len(len))?;
     observed(|| Operation::SyncFile(path.into()), || file.sync_all())
 }

@@ -237,19 +237,14 @@ fn exit_code(error: &(dyn Error + 'static)) -> Option<u8> {
 
 /// True if the user's input is at fault.
 fn is_input(error: &(dyn Error + 'static)) -> bool {
-    use kolo_ddp::Error::{Choice, FewAddresses, FirstNotFinite, Setting};
-    matches!(error.downcast_ref(), Some(Choice(_) | Setting(_) | FewAddresses { .. } | FirstNotFinite { .. }))
+    error.downcast_ref().is_some_and(kolo_ddp::Error::is_input)
         || error.downcast_ref().is_some_and(kolo_models::Error::is_input)
         || error.downcast_ref().is_some_and(kolo_train::Error::is_input)
         || error.downcast_ref().is_some_and(kolo_weights::WeightsError::is_input)
         || error.downcast_ref().is_some_and(kolo_recipe::Error::is_input)
-        || error.downcast_ref().is_some_and(is_wrong_setting)
+        || error.downcast_ref().is_some_and(kolo_comm::Error::is_setting)
         || error.is::<kolo_data::DataError>()
         || error.is::<kolo_ddp::table::ChoiceError>()
-}
-
-fn is_wrong_setting(error: &kolo_comm::Error) -> bool {
-    matches!(error, kolo_comm::Error::Environment { .. } | kolo_comm::Error::Token { .. })
 }
 
 #[cfg(test)]
@@ -372,7 +367,13 @@ mod tests {
         };
         let setting = || kolo_ddp::Error::Setting("no".into());
         let unset = kolo_comm::Error::environment("RANK", "is not set");
-        let codes: [(Box<dyn Error + Send + Sync>, u8); 10] = [
+        let unusable =
+            || kolo_comm::Error::AlgorithmUnusable { algorithm: "ring".into(), reason: "no".into() };
+        let no_option =
+            kolo_comm::BackendError::Option { backend: "mpi".into(), option: "KOLO_TRANSPORT".into() };
+        let trained = |error: kolo_comm::Error| kolo_train::Error::from(kolo_ddp::Error::from(error));
+        assert!(trained(unusable()).is_input() && !trained(died()).is_input());
+        let codes: [(Box<dyn Error + Send + Sync>, u8); 14] = [
             (Box::new(Failure::input("no")), 2),
             (Box::new(Failure::work("no")), 1),
             (Box::new(Failure::terminated("no")), 143),
@@ -382,6 +383,10 @@ mod tests {
             (Box::new(kolo_train::Error::from(setting())), 2),
             (Box::new(Failure::from(setting())), 2),
             (Box::new(kolo_train::Error::from(unset)), 2),
+            (Box::new(unusable()), 2),
+            (Box::new(trained(unusable())), 2),
+            (Box::new(trained(kolo_comm::Error::Backend(no_option))), 2),
+            (Box::new(trained(died())), 1),
             (Box::new(kolo_train::Error::DataEnded), 1),
         ];
         for (error, code) in codes {

@@ -324,6 +324,17 @@ impl Error {
         )
     }
 
+    /// Returns true if the user's input is at fault: a setting, the choice of a name, or the weights to begin
+    /// with.
+    pub fn is_input(&self) -> bool {
+        match self {
+            Error::Comm(error) => error.is_setting(),
+            Error::Choice(_) | Error::Groups(_) | Error::Sampler(_) | Error::Setting(_) => true,
+            Error::FewAddresses { .. } | Error::FirstNotFinite { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Returns an error about a file.
     pub fn file(path: impl Into<PathBuf>, problem: impl std::fmt::Display) -> Self {
         Error::File { path: path.into(), problem: problem.to_string() }

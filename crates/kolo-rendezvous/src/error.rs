@@ -215,6 +215,19 @@ impl Error {
         )
     }
 
+    /// Returns true if a setting is wrong: a variable, the token, or an algorithm or a library that cannot do
+    /// what it was chosen for.
+    pub fn is_setting(&self) -> bool {
+        use BackendError::{NotBuilt, Option};
+        matches!(
+            self,
+            Error::Environment { .. }
+                | Error::Token { .. }
+                | Error::AlgorithmUnusable { .. }
+                | Error::Backend(NotBuilt { .. } | Option { .. })
+        )
+    }
+
     /// Returns true if a collective was refused before anything was sent, so that the group stays usable.
     pub fn is_refusal(&self) -> bool {
         matches!(

@@ -1,11 +1,8 @@
 //! `changes.jsonl`: the settings that a run has changed at a checkpoint from which it continued.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
-use crate::lines;
+use crate::lines::JsonRow;
 
 /// Name of the file.
 pub const CHANGES: &str = "changes.jsonl";
@@ -23,37 +20,24 @@ pub struct ChangeRow {
     pub after: String,
 }
 
-impl ChangeRow {
-    /// Returns the row as one line of JSON without a line break.
-    ///
-    /// # Errors
-    ///
-    /// No case is known; errors of the encoder are passed on.
-    pub fn json(&self) -> Result<String, serde_json::Error> {
-        serde_json::to_string(self)
-    }
-}
-
-/// Reads the changes of a run, and returns a remark on an incomplete file. Most runs have none.
-pub(crate) fn read(folder: &Path) -> Result<(Vec<ChangeRow>, Option<String>), Error> {
-    let Some(lines) = lines::read(&folder.join(CHANGES))? else { return Ok((Vec::new(), None)) };
-    let remark = lines.is_half.then(|| format!("The last line of {CHANGES} is half written and left out."));
-    Ok((lines.values.into_iter().map(|(_, row)| row).collect(), remark))
+impl JsonRow for ChangeRow {
+    const FILE: &str = CHANGES;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lines::rows;
 
     #[test]
     fn a_line_is_a_change() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(read(folder.path()).unwrap(), (Vec::new(), None));
+        assert_eq!(rows::<ChangeRow>(folder.path()).unwrap(), (Vec::new(), None));
         let [setting, before, after] = ["data", "\"folder:a\"", "\"folder:b\""].map(String::from);
         let row = ChangeRow { step: 40, setting, before, after };
         let line = row.json().unwrap() + "\n";
         std::fs::write(folder.path().join(CHANGES), [&line, &line[..20]].concat()).unwrap();
-        let (rows, remark) = read(folder.path()).unwrap();
+        let (rows, remark) = rows::<ChangeRow>(folder.path()).unwrap();
         assert_eq!(rows, [row]);
         assert!(remark.unwrap().contains("half written"));
     }

@@ -1,12 +1,10 @@
 //! `generations.jsonl`: the generations of an elastic job.
 
-use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
-use crate::lines;
+use crate::lines::JsonRow;
 
 /// Name of the file.
 pub const GENERATIONS: &str = "generations.jsonl";
@@ -28,16 +26,11 @@ pub struct GenerationRow {
     pub first_step_unix: f64,
 }
 
-impl GenerationRow {
-    /// Returns the row as one line of JSON without a line break.
-    ///
-    /// # Errors
-    ///
-    /// No case is known; errors of the encoder are passed on.
-    pub fn json(&self) -> Result<String, serde_json::Error> {
-        serde_json::to_string(self)
-    }
+impl JsonRow for GenerationRow {
+    const FILE: &str = GENERATIONS;
+}
 
+impl GenerationRow {
     /// Seconds from the formed group to the end of its first step, including the transfer of state.
     pub fn seconds_to_first_step(&self) -> f64 {
         (self.first_step_unix - self.formed_unix).max(0.0)
@@ -49,22 +42,15 @@ pub fn unix_seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
-/// Reads the generations of a run, and returns a remark on an incomplete file. Only elastic jobs have one.
-pub(crate) fn read(folder: &Path) -> Result<(Vec<GenerationRow>, Option<String>), Error> {
-    let Some(lines) = lines::read(&folder.join(GENERATIONS))? else { return Ok((Vec::new(), None)) };
-    let remark =
-        lines.is_half.then(|| format!("The last line of {GENERATIONS} is half written and left out."));
-    Ok((lines.values.into_iter().map(|(_, row)| row).collect(), remark))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lines::rows;
 
     #[test]
     fn a_line_is_a_generation() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(read(folder.path()).unwrap(), (Vec::new(), None));
+        assert_eq!(rows::<GenerationRow>(folder.path()).unwrap(), (Vec::new(), None));
         let row = GenerationRow {
             generation: 2,
             world_size: 1,
@@ -75,7 +61,7 @@ mod tests {
         };
         let line = row.json().unwrap() + "\n";
         std::fs::write(folder.path().join(GENERATIONS), [&line, &line[..20]].concat()).unwrap();
-        let (rows, remark) = read(folder.path()).unwrap();
+        let (rows, remark) = rows::<GenerationRow>(folder.path()).unwrap();
         assert_eq!((rows.as_slice(), rows[0].seconds_to_first_step()), (&[row][..], 2.5));
         assert!(remark.unwrap().contains("half written"));
     }

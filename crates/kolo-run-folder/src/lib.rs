@@ -43,6 +43,7 @@ pub use csv::NumberTable;
 pub use epochs::{EpochRow, METRICS};
 pub use error::Error;
 pub use generations::{GENERATIONS, GenerationRow, unix_seconds};
+pub use lines::JsonRow;
 pub use ranks::{RANKS, RankTimes, RanksRow};
 pub use run::{RANGE_PICTURE, RANGE_TABLE, Run};
 pub use settings::Settings;

@@ -1,11 +1,35 @@
-//! Files with one JSON object per line, the last of which may be incomplete.
+//! Files with one JSON object per line, the last of which may be incomplete, and the rows of such files.
 
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::Path;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::Error;
+
+/// A row of a file of JSON lines in a run folder.
+pub trait JsonRow: Serialize + DeserializeOwned {
+    /// Name of the file.
+    const FILE: &'static str;
+
+    /// Returns the row as one line of JSON without a line break.
+    ///
+    /// # Errors
+    ///
+    /// No case is known; errors of the encoder are passed on.
+    fn json(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string(self)
+    }
+}
+
+/// Reads all rows of a run, and returns a remark on an incomplete file. A run may have none.
+pub(crate) fn rows<Row: JsonRow>(folder: &Path) -> Result<(Vec<Row>, Option<String>), Error> {
+    let Some(lines) = read(&folder.join(Row::FILE))? else { return Ok((Vec::new(), None)) };
+    let remark =
+        lines.is_half.then(|| format!("The last line of {} is half written and left out.", Row::FILE));
+    Ok((lines.values.into_iter().map(|(_, row)| row).collect(), remark))
+}
 
 /// The lines of a file that grows while a run goes on.
 #[derive(Debug)]

@@ -1,12 +1,9 @@
 //! `ranks.jsonl`: the time use of each rank, as the ranks report it to one another in each comparison.
 //! `steps.jsonl` has only rank 0's steps; this file shows how long other ranks wait, and for which rank.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
-use crate::lines;
+use crate::lines::JsonRow;
 
 /// Name of the file.
 pub const RANKS: &str = "ranks.jsonl";
@@ -52,28 +49,14 @@ impl RankTimes {
     }
 }
 
-impl RanksRow {
-    /// Returns the row as one line of JSON without a line break.
-    ///
-    /// # Errors
-    ///
-    /// No case is known; errors of the encoder are passed on.
-    pub fn json(&self) -> Result<String, serde_json::Error> {
-        serde_json::to_string(self)
-    }
-}
-
-/// Reads the comparisons of a run, and returns a remark on an incomplete file. Runs of one worker have none,
-/// as have those of the first versions.
-pub(crate) fn read(folder: &Path) -> Result<(Vec<RanksRow>, Option<String>), Error> {
-    let Some(lines) = lines::read(&folder.join(RANKS))? else { return Ok((Vec::new(), None)) };
-    let remark = lines.is_half.then(|| format!("The last line of {RANKS} is half written and left out."));
-    Ok((lines.values.into_iter().map(|(_, row)| row).collect(), remark))
+impl JsonRow for RanksRow {
+    const FILE: &str = RANKS;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lines::rows;
 
     #[test]
     fn written_rows_are_read_back() {
@@ -87,9 +70,9 @@ mod tests {
         };
         let row = RanksRow { step: 39, generation: 1, ranks: vec![RankTimes::default(), waits] };
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(read(folder.path()).unwrap(), (Vec::new(), None));
+        assert_eq!(rows::<RanksRow>(folder.path()).unwrap(), (Vec::new(), None));
         std::fs::write(folder.path().join(RANKS), row.json().unwrap() + "\n{\"step\":").unwrap();
-        let (rows, remark) = read(folder.path()).unwrap();
+        let (rows, remark) = rows::<RanksRow>(folder.path()).unwrap();
         assert_eq!((rows.as_slice(), rows[0].ranks[1].busy_seconds()), (&[row][..], 0.5));
         assert!(remark.unwrap().contains("half written"));
     }

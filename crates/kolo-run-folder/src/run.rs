@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use crate::buckets::{self, BucketRow};
-use crate::changes::{self, ChangeRow};
+use crate::changes::ChangeRow;
 use crate::csv::NumberTable;
 use crate::epochs;
 use crate::error::Error;
-use crate::generations::{self, GenerationRow};
-use crate::ranks::{self, RanksRow};
+use crate::generations::GenerationRow;
+use crate::lines::rows;
+use crate::ranks::RanksRow;
 use crate::settings::Settings;
 use crate::steps::{self, StepRow};
 use crate::summary::{self, Summary};
@@ -62,9 +63,9 @@ impl Run {
         let mut remarks = steps.remarks;
         let (epochs, about_epochs) = epochs::read(folder)?;
         let (buckets, about_buckets) = buckets::read(folder)?;
-        let (ranks, about_ranks) = ranks::read(folder)?;
-        let (generations, about_generations) = generations::read(folder)?;
-        let (changes, about_changes) = changes::read(folder)?;
+        let (ranks, about_ranks) = rows(folder)?;
+        let (generations, about_generations) = rows(folder)?;
+        let (changes, about_changes) = rows(folder)?;
         let about = [about_epochs, about_buckets, about_ranks, about_generations, about_changes];
         remarks.extend(about.into_iter().flatten());
         let summary = summary::read(folder)?;

@@ -122,7 +122,7 @@ pub struct Trace {
 
 /// Returns true if the trace has the run's beginning and `steps` steps.
 pub fn is_complete(path: &Path, steps: u64) -> bool {
-    let lines = std::fs::read(path).map_or(0, |text| text.iter().filter(|byte| **byte == b'\n').count());
+    let lines = kolo_durable::read(path).map_or(0, |text| text.iter().filter(|byte| **byte == b'\n').count());
     lines as u64 > steps
 }
 
@@ -132,7 +132,7 @@ pub fn is_complete(path: &Path, steps: u64) -> bool {
 ///
 /// Names the file, and the line that is invalid.
 pub fn read(path: &Path) -> Result<Trace, Error> {
-    let text = std::fs::read_to_string(path).map_err(|e| Error::file(path, e))?;
+    let text = kolo_durable::read_to_string(path).map_err(|e| Error::file(path, e))?;
     let fail = |line: usize, problem: &dyn std::fmt::Display| {
         Error::file(path, format!("line {} is no part of a trace: {problem}", line + 1))
     };
@@ -245,7 +245,8 @@ impl Writer {
     ///
     /// The file cannot be opened.
     pub fn resume(path: &Path) -> Result<Self, Error> {
-        let file = OpenOptions::new().append(true).open(path).map_err(|e| Error::file(path, e))?;
+        let opened = kolo_durable::open_with(path, OpenOptions::new().append(true));
+        let file = opened.map_err(|e| Error::file(path, e))?;
         Ok(Writer { path: path.into(), file })
     }
 

@@ -178,6 +178,7 @@ impl Error {
     pub fn is_input(&self) -> bool {
         match self {
             Error::Recipe(error) => error.is_input(),
+            Error::Training(error) => error.is_input(),
             Error::Weights { is_input, .. } => *is_input,
             Error::Data(_) | Error::Refused(_) | Error::OtherSamples { .. } => true,
             Error::OtherParts { .. } | Error::Schedule { .. } => true,

@@ -7,8 +7,10 @@ use kolo_claim::Candidate;
 use kolo_comm::Rank;
 use kolo_data::{DataSet, Loader, Part};
 use kolo_ddp::Ddp;
+use kolo_ddp::checkpoint::tell;
 use kolo_ddp::optimizer::{Averaged, Optimizer, StoreFault};
 use kolo_metrics::Calendar;
+use kolo_recipe::{RateConfig, Recipe};
 
 use crate::error::Error;
 use crate::flow::{Answers, Moment};
@@ -93,6 +95,16 @@ fn work<F: Framework<M>, M, D: DataSet + ?Sized + 'static>(
 fn lacks_room(error: &Error) -> bool {
     let Error::Training(kolo_ddp::Error::Offload { failure, .. }) = error else { return false };
     failure.fault == StoreFault::NoRoom
+}
+
+/// Describes settings of the job that have no effect, or do less than they seem to.
+fn surprises(job: &Job, workers: usize, samples: usize) -> Vec<String> {
+    let mut config = Recipe { nproc: workers, ..job.config.clone() };
+    if job.range_test.is_some() {
+        // The test has rates of its own, and no warm-up.
+        config.rate = RateConfig { warmup_steps: 0, ..RateConfig::default() };
+    }
+    config.surprises(samples, !job.resume)
 }
 
 /// Converts the replica's error, which depends on the model, into the words of the command line.
@@ -181,6 +193,7 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
         if ddp.rank().0 == 0 {
             let blind_spot = sampling.blind_spot().map(String::from);
             task.data.warnings().into_iter().chain(blind_spot).for_each(|words| warnings.tell(words));
+            surprises(job, ddp.workers().len(), samples).iter().for_each(|words| tell(words));
         }
         Ok(Worker {
             framework,

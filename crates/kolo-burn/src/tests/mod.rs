@@ -8,6 +8,7 @@ pub(crate) mod marks;
 mod memory_order;
 mod precision;
 mod residual_net;
+mod running_statistics;
 mod tied;
 mod untracked;
 mod values;

@@ -112,7 +112,7 @@ fn sees(path: &Path) -> bool {
     let until = Instant::now() + VISIBLE_WITHIN;
     loop {
         // The file is opened each time: over NFS only opening asks the server.
-        if File::open(path).is_ok_and(|mut file| file.read(&mut [0]).is_ok()) {
+        if kolo_durable::open(path).is_ok_and(|mut file| file.read(&mut [0]).is_ok()) {
             return true;
         }
         if Instant::now() >= until {

@@ -35,8 +35,8 @@ impl Memory {
         Memory { available, limits: folders.iter().filter_map(|folder| limit(folder)).collect() }
     }
 
-    /// Bytes that this process can get.
-    pub(crate) fn free(&self) -> u64 {
+    /// Bytes that this process can get: those of the host, or the rest of a limit if that is less.
+    pub fn free(&self) -> u64 {
         self.limits.iter().map(|limit| limit.left).fold(self.available, u64::min)
     }
 }

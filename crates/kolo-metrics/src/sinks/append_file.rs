@@ -2,12 +2,12 @@
 //! for the next try, and no line is written in part or twice.
 
 use std::io::ErrorKind;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use kolo_recipe::RunFolder;
-
-use kolo_recipe::Error;
+use kolo_ddp::checkpoint::tell;
+use kolo_recipe::{Error, RunFolder};
 
 /// Bytes that may wait before an automatic write.
 const ENOUGH: usize = 8 << 10;
@@ -29,6 +29,19 @@ pub(super) struct AppendFile {
 /// Returns the step of a line that is a JSON object.
 pub(super) fn step_of(line: &str) -> Option<u64> {
     serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64()
+}
+
+/// Reports rows that a file has lost and that this worker does not know, by their numbers, if there are any.
+pub(super) fn report_lost(file: &str, rows: &str, lost: RangeInclusive<u64>) {
+    let (first, last) = lost.clone().into_inner();
+    if !lost.is_empty() {
+        let which = if first == last {
+            format!("row of {rows} {first}")
+        } else {
+            format!("rows of {rows}s {first} to {last}")
+        };
+        tell(&format_args!("{file} has lost its {which}; the weights do not depend on it"));
+    }
 }
 
 impl AppendFile {

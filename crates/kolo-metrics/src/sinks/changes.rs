@@ -2,7 +2,7 @@
 //! continues.
 
 use kolo_recipe::Error;
-use kolo_run_folder::CHANGES;
+use kolo_run_folder::{CHANGES, JsonRow};
 
 use super::append_file::{AppendFile, step_of};
 use super::sink::{MetricSink, Record, SinkEntry};

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use kolo_comm::Generation;
 use kolo_ddp::Change;
-use kolo_run_folder::{GENERATIONS, GenerationRow, unix_seconds};
+use kolo_run_folder::{GENERATIONS, GenerationRow, JsonRow, unix_seconds};
 
 use super::append_file::AppendFile;
 use super::sink::{MetricSink, Record, SinkEntry};

@@ -1,7 +1,7 @@
 //! `ranks.jsonl`: how each rank spends its time, from the ranks' regular comparisons.
 
 use kolo_ddp::straggler::Times;
-use kolo_run_folder::{RANKS, RankTimes, RanksRow};
+use kolo_run_folder::{JsonRow, RANKS, RankTimes, RanksRow};
 
 use super::append_file::AppendFile;
 use super::sink::{MetricSink, Record, SinkEntry};

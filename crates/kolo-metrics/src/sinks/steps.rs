@@ -1,9 +1,8 @@
 //! `steps.jsonl`: a line for each step.
 
-use super::append_file::{AppendFile, step_of};
+use super::append_file::{AppendFile, report_lost, step_of};
 use super::sink::{MetricSink, Record, SinkEntry};
 use crate::progress::Progress;
-use kolo_ddp::checkpoint::tell;
 use kolo_recipe::Error;
 
 pub(super) const ENTRY: SinkEntry = SinkEntry {
@@ -38,11 +37,8 @@ impl MetricSink for Steps {
             last = Some(row.step);
         }
         let next = last.map_or(0, |last| last + 1);
-        if next < progress.step() {
-            let (name, end) = (ENTRY.name, progress.step() - 1);
-            tell(&format_args!(
-                "{name} has lost its rows of steps {next} to {end}; the weights do not depend on it"
-            ));
+        if let Some(end) = progress.step().checked_sub(1) {
+            report_lost(ENTRY.name, "step", next..=end);
         }
         self.file.flush()
     }

@@ -2,6 +2,7 @@
 
 use kolo_ddp::table::Value;
 use kolo_ddp::{Sharding, is_in_memory, optimizer};
+use kolo_run_folder::units::counted;
 
 use super::{LearningRateSchedule, Recipe};
 
@@ -30,11 +31,29 @@ impl Recipe {
             let (epochs, default) = (rate.step_epochs as f64, usual_rate.step_epochs as f64);
             found.push(changed("--lr-step-epochs", epochs, default, needed));
         }
+        if rate.schedule == LearningRateSchedule::Step && rate.step_epochs >= self.epochs {
+            found.push(Some(format!(
+                "--schedule step: the first cut is after {} (--lr-step-epochs), and the run has {}, so the rate stays \
+                 constant; give fewer of them",
+                counted(rate.step_epochs, "epoch"),
+                counted(self.epochs, "epoch")
+            )));
+        }
         if rate.schedule != LearningRateSchedule::Poly {
             found.push(changed("--lr-power", rate.power, usual_rate.power, "--schedule poly"));
         }
         if self.ema_warmup && self.ema.is_none() {
             found.push(Some("--ema-warmup: it has no effect without --ema; leave it out".into()));
+        }
+        let (every, default) = (self.backup_steps as f64, Recipe::default().backup_steps as f64);
+        if !self.has_private_state() {
+            let needed = "residuals (--reduction), islands or delayed updates (--sync)";
+            found.push(changed("--backup-steps", every, default, needed));
+        }
+        if let Some(coefficient) = self.unused_trust_coefficient() {
+            found.push(Some(format!(
+                "--trust-coefficient {coefficient}: it has no effect with --trust-ratio=false; leave it out"
+            )));
         }
         if self.has_nesterov_without_momentum() {
             found.push(Some("--nesterov: it has no effect with --momentum 0; leave it out".into()));
@@ -54,6 +73,25 @@ impl Recipe {
             )));
         }
         found.into_iter().flatten().collect()
+    }
+
+    /// True if a worker holds state that no other worker has, so that copies of it are made.
+    fn has_private_state(&self) -> bool {
+        let traits = self.sync.mode.traits();
+        // A reduction of the program's own may keep state.
+        traits.is_delayed
+            || traits.rounds.is_some()
+            || self.own.reduction.is_some()
+            || self.reduction().is_ok_and(|reduction| reduction.keeps_state())
+    }
+
+    /// Returns the coefficient of trust ratios, if another one than the default was given and there are none.
+    fn unused_trust_coefficient(&self) -> Option<Value> {
+        let settings = &self.optimizer.0.settings;
+        let entry = optimizer::find(&self.optimizer.0.name).ok()?;
+        let default = entry.setting("trust_coefficient")?.default;
+        let is_off = settings.get("trust_ratio") == Some(Value::Flag(false)) && self.groups.is_empty();
+        settings.get("trust_coefficient").filter(|given| is_off && *given != default)
     }
 
     /// True if Nesterov's momentum was asked for, which is not the optimizer's default, and there is none.
@@ -109,6 +147,41 @@ mod tests {
         );
         let step = LearningRateSchedule::Step;
         assert_eq!(told(|recipe| (recipe.rate.schedule, recipe.rate.step_epochs) = (step, 2)), none);
+        let never = told(|recipe| recipe.rate.schedule = step);
+        assert_eq!(
+            never,
+            [
+                "--schedule step: the first cut is after 30 epochs (--lr-step-epochs), and the run has 8 epochs, so \
+              the rate stays constant; give fewer of them"
+            ]
+        );
+        assert_eq!(told(|recipe| (recipe.rate.schedule, recipe.epochs) = (step, 31)), none);
+        let copies = |reduction: &str, sync: &str| {
+            told(|recipe| {
+                recipe.backup_steps = 7;
+                recipe.reduction = reduction.into();
+                recipe.sync.mode = sync.parse().unwrap();
+            })
+        };
+        assert_eq!(
+            copies("sum", "every-step"),
+            [
+                "--backup-steps 7: it has no effect without residuals (--reduction), islands or delayed updates \
+              (--sync); leave it out"
+            ]
+        );
+        for (reduction, sync) in [("top-k", "every-step"), ("sum", "local:H=4"), ("sum", "delayed:1")] {
+            assert_eq!(copies(reduction, sync), none, "{reduction} {sync}");
+        }
+        let trust = |ratio: bool| {
+            let choice = Choice::new("lars").with("trust_ratio", ratio).with("trust_coefficient", 0.5);
+            told(|recipe| recipe.optimizer.0 = choice)
+        };
+        assert_eq!(
+            trust(false),
+            ["--trust-coefficient 0.5: it has no effect with --trust-ratio=false; leave it out"]
+        );
+        assert_eq!(trust(true), none);
         let warmup = |ema| told(|recipe| (recipe.ema, recipe.ema_warmup) = (ema, true));
         assert_eq!(warmup(None), ["--ema-warmup: it has no effect without --ema; leave it out"]);
         assert_eq!(warmup(Some(0.9)), none);

@@ -64,7 +64,7 @@ impl RunFolder {
         let mut entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
         let is_known = |name: &str| {
             let draft = name.strip_prefix('.').and_then(|name| name.strip_suffix(".part"));
-            BEFORE_A_CHECKPOINT.contains(&draft.unwrap_or(name))
+            BEFORE_A_CHECKPOINT.contains(&draft.unwrap_or(name)) || name.starts_with(kolo_claim::DRAFT)
         };
         self.is_run()
             && is_empty_folder(&self.checkpoints())
@@ -88,7 +88,7 @@ mod tests {
         folder.discard_unused();
         assert!(!folder.path().exists());
         let folder = RunFolder::claim(place.path().join("run"), &Recipe::default(), "job").unwrap();
-        for name in ["steps.jsonl", ".preprocessing.json.part"] {
+        for name in ["steps.jsonl", ".preprocessing.json.part", ".draft-0123"] {
             fs::write(folder.path().join(name), "").unwrap();
         }
         fs::write(folder.path().join("metrics.csv"), "epoch\n").unwrap();

@@ -36,27 +36,42 @@ impl RunFolder {
             made => made.map_err(|e| unmade(&path, &path, e))?,
         }
         let folder = RunFolder::at(path);
-        let written = folder.write(&folder.path.join(CONFIG), config.to_toml()?.as_bytes());
-        if written.is_err() {
+        let begun = folder.begin(config);
+        if matches!(begun, Err(Error::File { .. })) {
             // An empty folder would be in the way of the next try.
             let _ = fs::remove_dir(&folder.path);
         }
-        written.map(|()| folder)
+        begun.map(|()| folder)
+    }
+
+    /// Puts the configuration into a folder without one. Of several jobs that do so at once, one succeeds.
+    fn begin(&self, config: &Recipe) -> Result<(), Error> {
+        let file = self.path.join(CONFIG);
+        let created = kolo_claim::create_exclusively(&file, config.to_toml()?.as_bytes());
+        match created.map_err(|e| Error::file(&file, e))? {
+            true => Ok(()),
+            false => Err(RunFolder::at(self.path.clone()).taken()),
+        }
     }
 
     /// Makes or finds the folder of job `job`. It appears with all its initial files at once.
     pub fn claim(path: PathBuf, config: &Recipe, job: &str) -> Result<Self, Error> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         create_folders(parent).map_err(|e| unmade(&path, parent, e))?;
-        // The rename replaces an empty folder.
-        is_unfinished(&path);
         let draft = tempfile::tempdir_in(parent).map_err(|e| unmade(&path, parent, e))?;
         let folder = RunFolder::at(draft.path().to_owned());
         folder.write(&folder.path.join(CONFIG), config.to_toml()?.as_bytes())?;
         folder.write(&folder.path.join(JOB), job.as_bytes())?;
+        // It replaces an empty folder.
         match kolo_durable::rename(draft.path(), &path) {
             Ok(()) => sync_folder(parent).map_err(|e| Error::file(parent, e))?,
             Err(_) if is_of(&path, job) => {}
+            // Another job may be about to make it, or it is one that cannot be replaced, such as a mount.
+            Err(_) if is_unfinished(&path) => {
+                let folder = RunFolder::at(path.clone());
+                folder.begin(config)?;
+                folder.replace(JOB, job.as_bytes())?;
+            }
             Err(_) if path.exists() => return Err(RunFolder::at(path).taken()),
             Err(e) => return Err(Error::file(&path, e)),
         }
@@ -189,10 +204,9 @@ impl RunFolder {
     ///
     /// The folder is gone or cannot be written to, or another process has claimed it.
     pub fn keep_config(&self, config: &Recipe) -> Result<(), Error> {
-        let file = self.path.join(CONFIG);
-        match !file.exists() || self.has_checkpoints() || self.has(config)? {
+        match !self.is_run() || self.has_checkpoints() || self.has(config)? {
             true => Ok(()),
-            false => self.write(&file, config.to_toml()?.as_bytes()),
+            false => self.replace(CONFIG, config.to_toml()?.as_bytes()),
         }
     }
 
@@ -207,8 +221,7 @@ impl RunFolder {
     /// Replaces the configuration of a run. Fails if the run is still active ([`Error::NotTheWriter`]).
     fn rewrite(self, config: &Recipe) -> Result<Self, Error> {
         self.wait_until_free(false)?;
-        let written = self.write(&self.path.join(CONFIG), config.to_toml()?.as_bytes());
-        match written {
+        match self.replace(CONFIG, config.to_toml()?.as_bytes()) {
             // Another worker of the job may have been faster.
             Err(_) if self.has(config)? => Ok(self),
             written => written.map(|()| self),
@@ -225,15 +238,10 @@ impl RunFolder {
     }
 }
 
-/// Returns true if a folder is empty, as one whose maker was killed. Removes a draft of the configuration.
+/// Returns true if a folder is empty but for drafts, as one whose maker was killed, or has not ended yet.
 fn is_unfinished(path: &Path) -> bool {
-    let draft = path.join(format!(".{CONFIG}.part"));
-    let is_draft = |file: io::Result<fs::DirEntry>| file.is_ok_and(|file| file.path() == draft);
-    let is_unfinished = fs::read_dir(path).is_ok_and(|mut files| files.all(is_draft));
-    if is_unfinished {
-        let _ = fs::remove_file(draft);
-    }
-    is_unfinished
+    let is_draft = |file: fs::DirEntry| file.file_name().to_string_lossy().starts_with(kolo_claim::DRAFT);
+    fs::read_dir(path).is_ok_and(|mut files| files.all(|file| file.is_ok_and(is_draft)))
 }
 
 /// Returns the error of a run folder that cannot be made, because of a file or folder `at`.
@@ -255,93 +263,4 @@ fn is_of(path: &Path, job: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_two_jobs_that_begin_at_once_the_one_with_the_claim_keeps_its_configuration() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("run");
-        let [first, second] = [0.1, 0.05].map(|lr| {
-            let mut recipe = Recipe::default();
-            recipe.rate.lr = lr;
-            recipe
-        });
-        let folder = RunFolder::create_or_continue(path.clone(), &first, Some("1")).unwrap();
-        RunFolder::create_or_continue(path.clone(), &second, Some("2")).unwrap();
-        assert_eq!(folder.config().unwrap().rate.lr, 0.05);
-        let claimed = folder.claimed(kolo_claim::Candidate::alone());
-        claimed.check().unwrap();
-        claimed.keep_config(&first).unwrap();
-        assert_eq!(claimed.config().unwrap().rate.lr, 0.1);
-        std::fs::remove_file(path.join(CONFIG)).unwrap();
-        claimed.keep_config(&first).unwrap();
-        assert!(!path.join(CONFIG).exists());
-    }
-
-    #[test]
-    fn a_run_that_goes_on_records_how_its_state_is_divided() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("run");
-        RunFolder::create(path.clone(), &Recipe { verify_every: 7, ..Recipe::default() }).unwrap();
-        for (shard, redundancy) in [("nothing", 1), ("optimizer", 2), ("optimizer", 1), ("nothing", 1)] {
-            let config = Recipe { shard: shard.into(), redundancy, ..Recipe::default() };
-            let folder = RunFolder::create_or_continue(path.clone(), &config, None).unwrap();
-            let written = folder.config().unwrap();
-            // Another setting that changes no bit stays as it was.
-            assert_eq!((&*written.shard, written.redundancy, written.verify_every), (shard, redundancy, 7));
-        }
-    }
-
-    #[test]
-    fn a_folder_that_cannot_be_made_leaves_nothing_and_is_named_with_what_is_in_the_way() {
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("file");
-        fs::write(&file, "").unwrap();
-        for made in [RunFolder::create, |path, config: &Recipe| RunFolder::claim(path, config, "job")] {
-            let error = made(file.join("run"), &Recipe::default()).unwrap_err();
-            let words =
-                format!("the run folder {} cannot be made ({}: ", file.join("run").display(), file.display());
-            assert!(error.is_input() && error.to_string().starts_with(&words), "{error}");
-            let error = made("/proc/run".into(), &Recipe::default()).unwrap_err();
-            assert!(error.is_input() && error.to_string().ends_with("; choose another --out"), "{error}");
-        }
-        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn a_folder_whose_making_was_cut_off_is_made_anew() {
-        let place = tempfile::tempdir().unwrap();
-        let (path, config) = (place.path().join("run"), Recipe::default());
-        let create = |path, config: &Recipe| RunFolder::create_or_continue(path, config, None);
-        for made in [RunFolder::create, create, |path, config: &Recipe| RunFolder::claim(path, config, "job")]
-        {
-            for draft in [None, Some(path.join(".config.toml.part"))] {
-                fs::create_dir(&path).unwrap();
-                draft.into_iter().for_each(|draft| fs::write(draft, "epo").unwrap());
-                assert!(made(path.clone(), &config).unwrap().is_run());
-                fs::remove_dir_all(&path).unwrap();
-            }
-            fs::create_dir(&path).unwrap();
-            fs::write(path.join("thesis.tex"), "mine").unwrap();
-            assert!(matches!(made(path.clone(), &config), Err(Error::NotARun { .. })));
-            assert_eq!(fs::read_dir(&path).unwrap().count(), 1);
-            fs::remove_dir_all(&path).unwrap();
-        }
-    }
-
-    #[test]
-    fn a_folder_that_is_away_is_waited_for_and_not_made_anew() {
-        let place = tempfile::tempdir().unwrap();
-        let (path, away) = (place.path().join("run"), place.path().join("away"));
-        RunFolder::claim(path.clone(), &Recipe::default(), "job").unwrap();
-        fs::rename(&path, &away).unwrap();
-        let find = |limit| RunFolder::wait_for(Some(path.clone()), "job", Duration::from_millis(limit));
-        assert!(matches!(find(60), Err(Error::FolderGone { .. })) && !path.exists());
-        std::thread::scope(|scope| {
-            let found = scope.spawn(|| find(60_000));
-            fs::rename(&away, &path).unwrap();
-            assert_eq!(found.join().unwrap().unwrap().path(), path);
-        });
-    }
-}
+mod tests;

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use kolo_claim::Candidate;
+use kolo_claim::{Candidate, DRAFT};
 use kolo_durable::sync_folder;
 use kolo_run_folder::SUMMARY;
 
@@ -63,7 +63,7 @@ impl RunFolder {
     ///
     /// The folder cannot be written.
     pub fn extend(&self, config: &Recipe) -> Result<(), Error> {
-        self.write(&self.path.join(CONFIG), config.to_toml()?.as_bytes())?;
+        self.replace(CONFIG, config.to_toml()?.as_bytes())?;
         let summary = self.path.join(SUMMARY);
         match fs::remove_file(&summary) {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::file(&summary, e)),
@@ -75,6 +75,14 @@ impl RunFolder {
     pub fn write(&self, path: &Path, data: &[u8]) -> Result<(), Error> {
         self.check_claim()?;
         kolo_durable::replace(path, data).map_err(|e| Error::file(path, e))
+    }
+
+    /// Writes a file as [`RunFolder::write`] does, through a draft of its own: other jobs that begin in the
+    /// folder may write the same file.
+    pub(super) fn replace(&self, name: &str, data: &[u8]) -> Result<(), Error> {
+        self.check_claim()?;
+        let (draft, path) = (format!("{DRAFT}{}", Candidate::new_id()), self.path.join(name));
+        kolo_durable::replace_through(&self.path.join(draft), &path, data).map_err(|e| Error::file(&path, e))
     }
 
     /// Appends all of `data` or nothing to a file, which begins with `header`, unless another process writes

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::process::Command;
 
+use kolo_check::probes::Memory;
 use kolo_program::Failure;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
@@ -18,21 +19,24 @@ pub(super) fn own_mounts(option: &str) -> Result<(), Failure> {
     command("mount", &["--make-rprivate", "/"]).map_err(|cause| needs_root(&cause))
 }
 
-/// Mounts a file system in memory of so many MiB on an existing folder. Errors: full, it would take more
-/// than half of the available memory, and other programs might be killed; or `mount` failed, with its
-/// message.
+/// Mounts a file system in memory of so many MiB on an existing folder. Errors: [`check_room`] refuses it; or
+/// `mount` failed, with its message.
 pub(super) fn mount_memory(folder: &Path, mib: u64) -> Result<(), String> {
-    let about = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib =
-        |line: &str| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok();
-    let available = about.lines().find_map(kib).map_or(u64::MAX, |kib| kib / 1024);
-    if mib > available / 2 {
-        return Err(format!(
-            "--disk-mb {mib}: Kolo fills this disk, and {available} MiB of memory are available; give at most half of them"
-        ));
-    }
+    check_room(mib, &Memory::here())?;
     let (size, folder) = (format!("size={mib}m,mode=0700"), folder.display().to_string());
     command("mount", &["-t", "tmpfs", "-o", &size, "kolo-chaos", &folder])
+}
+
+/// Refuses a disk in memory that would, once full, take more than half of what this program can get: others
+/// might be killed.
+fn check_room(mib: u64, memory: &Memory) -> Result<(), String> {
+    let available = memory.free() >> 20;
+    match mib > available / 2 {
+        true => Err(format!(
+            "--disk-mb {mib}: Kolo fills this disk, and {available} MiB of memory are available; give at most half of them"
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Removes a mount, even one in use. Errors: `umount` failed; contains its message.
@@ -53,6 +57,8 @@ pub(super) fn command(program: &str, words: &[&str]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use kolo_check::probes::Limit;
+
     use super::*;
 
     #[test]
@@ -63,5 +69,12 @@ mod tests {
             error.contains(&u64::MAX.to_string()) && error.contains("MiB of memory are available"),
             "{error}"
         );
+        // A control group may leave less than the host has.
+        let host = Memory { available: 8 << 30, limits: Vec::new() };
+        let limit = Limit { group: "job".into(), bytes: 2 << 30, left: 1 << 30 };
+        let limited = Memory { limits: vec![limit], ..host.clone() };
+        assert_eq!(check_room(4 << 10, &host), Ok(()));
+        assert_eq!(check_room(512, &limited), Ok(()));
+        assert!(check_room(513, &limited).unwrap_err().contains("1024 MiB of memory are available"));
     }
 }

@@ -1,7 +1,6 @@
 //! The result of a run, read from its folder, or from the trace of a user's own program.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use kolo_comm::hash::fnv1a;
@@ -39,7 +38,7 @@ impl RunRecord {
     /// Reads the record of the run in `folder`; the error names a step missing or repeated in `steps.jsonl`.
     pub(super) fn of(folder: &Path) -> Result<RunRecord, String> {
         let path = folder.join("summary.json");
-        let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let text = kolo_durable::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         let ended: RunRecord = serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
         let mut told: Vec<u64> =
             lines::<StepLine>(&folder.join("steps.jsonl"))?.iter().map(|line| line.step).collect();
@@ -132,12 +131,14 @@ pub(super) fn has_recovered(unix: f64, folder: &Path) -> bool {
 
 fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, String> {
     let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
-    let text = fs::read_to_string(path).map_err(|e| wrong(&e))?;
+    let text = kolo_durable::read_to_string(path).map_err(|e| wrong(&e))?;
     text.lines().map(|line| serde_json::from_str(line).map_err(|e| wrong(&e))).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// Returns the record of a run of four steps whose `steps.jsonl` has lines for `steps`.

@@ -101,7 +101,7 @@ fn header(parts: &[Part], metadata: &[(&str, String)]) -> Result<Vec<u8>, Weight
 /// Returns the description in the header of the file at a path, if it is one of safetensors with such an
 /// entry.
 pub(super) fn description(path: &Path) -> Option<String> {
-    let mut file = File::open(path).ok()?;
+    let mut file = kolo_durable::open(path).ok()?;
     let mut length = [0; LENGTH];
     file.read_exact(&mut length).ok()?;
     let mut header = Vec::new();

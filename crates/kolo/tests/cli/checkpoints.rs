@@ -60,6 +60,26 @@ fn same_end(folder: &Path, name: &str) {
     }
 }
 
+/// Rows of epochs that somebody has cut do not come back.
+#[test]
+fn lost_rows_of_epochs_are_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["train", "--model", "mlp", "--nproc", "1", "--batch-size", "5000", "--warmup-steps", "0"];
+    succeed(folder.path(), &[&args[..], &["--epochs", "2", "--out", "run"]].concat());
+    let longer = |epochs: &str| {
+        let output = kolo(folder.path(), &["train", "--resume", "run", "--epochs", epochs]).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let words = longer("4");
+    assert!(!words.contains("has lost"), "{words}");
+    let table = folder.path().join("run/metrics.csv");
+    let text = fs::read_to_string(&table).unwrap();
+    fs::write(&table, text.split_inclusive('\n').take(2).collect::<String>()).unwrap();
+    let words = longer("5");
+    assert!(words.contains("metrics.csv has lost its rows of epochs 2 to 4; the weights"), "{words}");
+}
+
 #[test]
 fn any_number_of_workers_continues_and_damage_is_passed_over() {
     let folder = tempfile::tempdir().unwrap();

@@ -250,7 +250,8 @@ fn a_divergence_in_the_first_step_keeps_the_configuration() {
     assert!(!words.contains("generation 2"), "{words}");
 }
 
-/// A pipe without a reader keeps rank 0 from writing the summary until it is killed; another rank writes it.
+/// A folder in place of its draft keeps rank 0 from writing the summary until it is killed; another rank
+/// writes it.
 #[test]
 fn nobody_goes_before_the_summary_is_written() {
     let folder = tempfile::tempdir().unwrap();
@@ -258,15 +259,15 @@ fn nobody_goes_before_the_summary_is_written() {
     let args = [&RUN[..], &["--nproc", "3", "--max-restarts", "0", "--out", "run"]].concat();
     let mut job = start(folder.path(), &args);
     assert!(job.has_said("3 workers over"));
-    let pipe = run.join(".summary.json.part");
-    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let in_the_way = run.join(".summary.json.part");
+    std::fs::create_dir(&in_the_way).unwrap();
     let last = run.join(format!("checkpoints/step-{STEPS:08}"));
     assert!(job.wait("no last checkpoint", |_| last.exists()));
     // By then only the summary is left to write.
     std::thread::sleep(Duration::from_secs(1));
     let first = workers(&job.process)[0];
-    std::fs::remove_file(&pipe).unwrap();
     send("KILL", &[first]);
+    std::fs::remove_dir(&in_the_way).unwrap();
     let (status, words) = job.end();
     assert!(status.success() && words.contains("generation 2 of 2 workers"), "{words}");
     assert_eq!(result(folder.path()), expected(), "{words}");

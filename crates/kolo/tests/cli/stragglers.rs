@@ -116,8 +116,14 @@ fn divided_parameters_are_refused_at_the_start_where_the_algorithm_cannot_add_th
         ["train", "--model", "mlp", "--steps", STEPS, "--nproc", "2", "--shards", "4", "--shares", "1,3"];
     let more = ["--shard", "parameters", "--algorithm", "halving-doubling", "--out", "run"];
     let (code, words) = fail(folder.path(), &[&args[..], &more].concat());
-    assert!(code == 1 && words.contains("halving-doubling cannot be used here"), "{words}");
+    assert!(code == 2 && words.contains("halving-doubling cannot be used here"), "{words}");
     assert!(!words.contains("2 workers over"), "training has begun: {words}");
+    // An algorithm that cannot be used at all is refused as well, and the corrected run may have the folder.
+    let nothing_to_divide = ["train", "--model", "mlp", "--steps", STEPS, "--nproc", "2", "--out", "run"];
+    let (code, words) =
+        fail(folder.path(), &[&nothing_to_divide[..], &["--algorithm", "hierarchical"]].concat());
+    assert!(code == 2 && words.contains("hierarchical cannot be used here"), "{words}");
+    assert!(!folder.path().join("run").exists(), "{words}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use kolo_ddp::straggler::Policy;
 use kolo_launch::{FailureKind, LaunchError, Messages};
 use kolo_models as models;
 use kolo_program::output::{event, note, say, warn};
-use kolo_recipe::{RateConfig, Recipe, RunFolder, shell_quoted};
+use kolo_recipe::{Recipe, RunFolder, shell_quoted};
 
 use super::super::find_lr;
 use super::options::Train;
@@ -48,18 +48,10 @@ impl Train {
         let images = config.open_data().map_err(Failure::input)?;
         self.refuse_images(&config, &*images)?;
         config.plan(images.samples(Part::Train))?;
-        let mut own = config.clone();
-        if self.find_lr.is_some() {
-            // The test has rates of its own, and no warm-up.
-            own.rate = RateConfig { warmup_steps: 0, ..RateConfig::default() };
-        }
         if let (Some(given), Some(weights)) = (&self.config.recipe.init, &config.init)
             && RunFolder::at(given.clone()).is_run()
         {
             self.report(&format!("--init {}: begins with {}", given.display(), weights.display()), note);
-        }
-        for surprise in own.surprises(images.samples(Part::Train), self.begins()) {
-            self.report(&surprise, warn);
         }
         let folder = self.folder(&config)?;
         if self.may_continue() {
