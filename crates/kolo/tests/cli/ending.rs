@@ -2,7 +2,7 @@
 //! to the same weights.
 
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use kolo_testing::jobs::Logged;
