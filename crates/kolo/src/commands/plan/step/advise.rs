@@ -13,8 +13,8 @@ use kolo_plan::step::{
 
 use super::choice_options::reduced;
 use super::cluster_options::Place;
+use super::origin::Origin;
 use super::other_profiles::OtherProfile;
-use super::profile_options::Origin;
 
 /// Bucket sizes to try, in MiB.
 const CAPS: [f64; 5] = [1.0, 4.0, 10.0, 25.0, 100.0];

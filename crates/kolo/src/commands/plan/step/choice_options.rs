@@ -7,7 +7,7 @@ use kolo_ddp::reduction;
 use kolo_ddp::sync::SyncMode;
 use kolo_plan::step::{Caps, Choices, Pick, StepProfile, Sync, WireCost};
 
-use super::profile_options::Origin;
+use super::origin::Origin;
 use crate::commands::plan::numbers::positive;
 use crate::options::algorithms;
 

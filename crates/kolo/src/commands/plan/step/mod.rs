@@ -4,6 +4,7 @@ mod advise;
 mod choice_options;
 mod cluster_options;
 mod failure_options;
+mod origin;
 mod other_profiles;
 mod plot;
 mod profile_options;

@@ -8,8 +8,8 @@ use kolo_plan::step::{MeasuredBucket, StepProfile};
 use kolo_program::output::warn;
 use kolo_run_folder::{BucketRow, Run, StepRow, median};
 
+use super::origin::Origin;
 use super::other_profiles::measured_with;
-use super::profile_options::Origin;
 
 /// First step that counts: buckets are cut anew after step 0, and profiled in the next five.
 const FIRST: u64 = 10;
