@@ -13,7 +13,6 @@ use crate::checkpoint_entries::{read_notes, with_notes};
 use crate::replica::{OwnedState, Replica, order_in_files};
 use kolo_reduction::state::{Holdings, StateCopy, StateKind, StateName};
 use kolo_reduction::{Error, alike, ranks_of};
-use kolo_sync::sync::SyncTraits;
 use kolo_sync::{JobNotes, JobState, Warning};
 
 pub use kolo_checkpoint::{
@@ -173,12 +172,13 @@ fn fill(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
     replica.core.expect_whole_step()?;
     let layout = replica.layout().clone();
     let fills = replica.core.fills_state();
+    let notes = read_notes(reader, replica)?;
+    replica.mode.make_room(&replica.core, &notes);
     for set in [Set::Weights, Set::Optimizer, Set::Residuals].into_iter().filter(|_| fills) {
         if set == Set::Residuals {
             reader.expect_residuals_of(replica.core.shards_with_state())?;
         }
-        let SyncTraits { rounds, staleness_bound, .. } = replica.traits();
-        match rounds.is_none() && staleness_bound.is_none() {
+        match replica.traits().is_every_step() {
             true => fill_in_place(reader, replica, set)?,
             false => fill_by_copies(reader, replica, set)?,
         }
@@ -186,7 +186,6 @@ fn fill(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
             reader.expect_no_others(&layout)?;
         }
     }
-    let notes = read_notes(reader, replica)?;
     replica.mode.set_notes(&mut replica.core, notes)
 }
 

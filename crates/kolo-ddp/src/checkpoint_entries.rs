@@ -20,6 +20,9 @@ const ISLAND_LOSS_SCALES: &str = "island_loss_scales";
 /// Name of a checkpoint's entry for the number of steps that the servers' optimizers have made.
 const UPDATES: &str = "updates_of_servers";
 
+/// Name of a checkpoint's entry for the expected uses of tensors where a gradient was in flight.
+const LATE_USES: &str = "late_uses";
+
 /// State of loss scaling in a job with islands.
 #[derive(Default, Serialize, Deserialize)]
 struct IslandScales {
@@ -35,6 +38,7 @@ pub(crate) fn with_notes(outline: Outline, notes: JobNotes, replica: &Replica) -
         islands,
         skipped_steps,
         updates,
+        late_uses,
     } = notes;
     let of_islands = islands.iter().flat_map(|notes| &notes.uses).copied().collect();
     let uses = if islands.is_empty() { uses } else { of_islands };
@@ -52,7 +56,8 @@ pub(crate) fn with_notes(outline: Outline, notes: JobNotes, replica: &Replica) -
     let outline = with_entry(outline, TRANSFORMS, transforms)?;
     let island_scales = islands_scaled.then_some(IslandScales { skipped_steps, islands: island_scales });
     let outline = with_entry(outline, ISLAND_LOSS_SCALES, island_scales)?;
-    with_entry(outline, UPDATES, updates)
+    let outline = with_entry(outline, UPDATES, updates)?;
+    with_entry(outline, LATE_USES, late_uses)
 }
 
 /// Adds an entry of that name, if it has a value.
@@ -92,5 +97,7 @@ pub(crate) fn read_notes(reader: &Reader, replica: &Replica) -> Result<JobNotes,
     })?;
     core.loss_scale = reader.entry(LOSS_SCALE)?.unwrap_or(core.loss_scale);
     core.noise_scale = reader.noise_scale()?.as_deref().and_then(NoiseScale::from_text).unwrap_or_default();
-    Ok(JobNotes { core, islands, skipped_steps, updates: reader.entry(UPDATES)? })
+    let (updates, late_uses) = (reader.entry(UPDATES)?, reader.entry(LATE_USES)?);
+    let late_uses = late_uses.filter(|uses: &Vec<u32>| uses.len() == spans);
+    Ok(JobNotes { core, islands, skipped_steps, updates, late_uses })
 }

@@ -23,6 +23,8 @@ pub struct Summary {
     pub kolo: &'static str,
     /// Workers at the end, without summation servers.
     pub world_size: usize,
+    /// Workers for each core of the fullest host at the end, at least 1.
+    pub workers_per_core: f64,
     /// Shards of a step.
     pub shards: usize,
     /// Transport between the workers.

@@ -19,6 +19,8 @@ pub const SUMMARY: &str = "summary.json";
 pub struct Summary {
     /// Number of workers at the end.
     pub world_size: Option<usize>,
+    /// Workers for each core of the fullest host at the end, at least 1.
+    pub workers_per_core: Option<f64>,
     /// Transport between the workers.
     pub transport: Option<String>,
     /// Number of trained parameters of the model.

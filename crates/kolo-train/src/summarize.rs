@@ -29,6 +29,7 @@ pub(crate) fn summary_of<B: Binding>(
     Ok(Summary {
         kolo: env!("CARGO_PKG_VERSION"),
         world_size: ddp.workers().len(),
+        workers_per_core: ddp.group().network().crowding,
         shards: config.shards,
         transport: ddp.group().transport(),
         model: config.model.clone(),

@@ -8,6 +8,7 @@ mod common;
 mod cross_shard;
 mod deferred;
 mod delayed;
+mod delayed_stops;
 mod divided_values;
 mod ef_sign;
 mod elastic;

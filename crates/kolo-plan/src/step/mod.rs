@@ -8,6 +8,7 @@ mod load_table;
 mod outlook;
 mod predict;
 mod profile;
+pub mod table;
 mod timeline;
 
 pub use kolo_schedule::{Travel, WireCost};

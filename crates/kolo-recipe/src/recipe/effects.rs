@@ -64,11 +64,15 @@ impl Recipe {
                 folder.display()
             )));
         }
-        let divides = self.sharding().is_ok_and(Sharding::divides_gradients);
-        if divides && self.shards > self.nproc && self.nproc > 1 {
+        let sharding = self.sharding().unwrap_or_default();
+        if sharding.divides_gradients() && self.shards > self.nproc && self.nproc > 1 {
+            let saved = match sharding {
+                Sharding::Parameters => "and saves memory for values and the optimizer's state only; give",
+                _ => "so it saves no memory for them; give --shard optimizer, or",
+            };
             found.push(Some(format!(
-                "--shard {}: of several shards a worker has all gradients until the last one, so it saves no memory for \
-                 them; give --shard optimizer, or --shards {}, which changes the result",
+                "--shard {}: of several shards a worker has all gradients until the last one, {saved} --shards {}, which \
+                 changes the result",
                 self.shard, self.nproc
             )));
         }
@@ -199,7 +203,13 @@ mod tests {
             divided("gradients", 8, 4)[0]
                 .ends_with("give --shard optimizer, or --shards 4, which changes the result")
         );
-        assert!(divided("parameters", 8, 4)[0].starts_with("--shard parameters: of several shards"));
+        assert_eq!(
+            divided("parameters", 8, 4),
+            [
+                "--shard parameters: of several shards a worker has all gradients until the last one, and saves memory for values \
+              and the optimizer's state only; give --shards 4, which changes the result"
+            ]
+        );
         assert_eq!(divided("gradients", 4, 4), none);
         assert_eq!(divided("gradients", 4, 1), none);
         assert_eq!(divided("optimizer", 8, 4), none);

@@ -31,7 +31,11 @@ impl Default for SyncConfig {
 
 impl SyncConfig {
     /// Checks it beside the other settings of a run.
-    pub(super) fn check(&self, recipe: &Recipe) -> Result<(), Error> {
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::Setting`] if another setting excludes it, or islands do not divide the shards.
+    pub fn check(&self, recipe: &Recipe) -> Result<(), Error> {
         self.refuse_excluded(&settings(recipe)?)?;
         match self.islands.filter(|count| *count == 0 || !recipe.shards.is_multiple_of(*count)) {
             Some(count) if self.mode.traits().rounds.is_some() => {

@@ -30,6 +30,16 @@ pub struct JobNotes {
     pub skipped_steps: u64,
     /// Number of steps that the servers' optimizers have made, where it is known.
     pub updates: Option<u64>,
+    /// Number of times that the step after the next one is expected to use each tensor. `None` unless updates
+    /// are one step late and the next step's passes lack the last one.
+    pub late_uses: Option<Vec<u32>>,
+}
+
+impl JobNotes {
+    /// Returns the notes on a job that has none but those on its core.
+    pub fn of_core(core: Notes) -> Self {
+        JobNotes { core, islands: Vec::new(), skipped_steps: 0, updates: None, late_uses: None }
+    }
 }
 
 /// Copy of a job's state, or of the part that a rank holds.

@@ -153,8 +153,12 @@ pub trait ModeState {
     /// last step's reduction failed (naming the rank).
     fn notes(&mut self, core: &mut Core) -> Result<JobNotes, Error> {
         core.apply_outstanding()?;
-        Ok(JobNotes { core: core.notes(), islands: Vec::new(), skipped_steps: 0, updates: None })
+        Ok(JobNotes::of_core(core.notes()))
     }
+
+    /// Makes room for arrays that only a job with these notes has, after [`Mode::form`] and before the arrays
+    /// are filled.
+    fn make_room(&mut self, _: &Core, _: &JobNotes) {}
 
     /// Continues from the job's notes, after [`Mode::form`] and when the arrays are there. Fails as
     /// [`Core::set_notes`] does.

@@ -1,6 +1,8 @@
 //! Islands that rarely synchronize: the same weights on any number of workers, and few bytes.
 
-use super::program::{all_steps, cut_after_first_checkpoint, fail, noise_images, succeed, summary};
+use kolo_testing::{selected, send};
+
+use super::program::{all_steps, cut_after_first_checkpoint, fail, noise_images, start, succeed, summary};
 
 const MODES: [&str; 3] = ["local:H=2", "post-local:H=2,T=1", "diloco:H=3"];
 
@@ -101,6 +103,41 @@ fn late_updates_end_in_the_same_weights_on_any_number_of_workers_also_resumed() 
     cut_after_first_checkpoint(&cut);
     succeed(folder.path(), &["train", "--resume", "3", "--nproc", "2"]);
     assert_eq!(summary(&cut)["weights_sha256"], one["weights_sha256"]);
+}
+
+/// Asked to end wherever it is, and resumed by another number of workers. `local` ends its round before.
+#[test]
+fn a_run_that_is_asked_to_end_anywhere_goes_on_to_the_same_weights() {
+    let fixed = [
+        "train", "--model", "mlp", "--shards", "6", "--steps", "150", "--batch-size", "8", "--warmup-steps",
+        "5", "--checkpoint-epochs", "100", "--slow", "0:compute:5",
+    ];
+    let cases = [
+        &["--sync", "delayed:1", "--ema", "0.99"][..],
+        &["--sync", "local:H=8", "--islands", "2"],
+        &["--sync", "delayed:1", "--reduction", "bf16", "--optimizer", "lamb", "--transport", "tcp"],
+        &["--sync", "diloco:H=8", "--islands", "3"],
+        &["--reduction", "ef-sign"],
+        &["--tune"],
+        &["--straggler", "rebalance"],
+    ];
+    for more in selected(1, cases) {
+        let folder = tempfile::tempdir().unwrap();
+        let args = [&fixed[..], more].concat();
+        succeed(folder.path(), &[&args[..], &["--nproc", "1", "--out", "whole"]].concat());
+        let mut job = start(folder.path(), &[&args[..], &["--nproc", "3", "--out", "run"]].concat());
+        let steps = || std::fs::metadata(folder.path().join("run/steps.jsonl")).map_or(0, |file| file.len());
+        assert!(job.wait("it does not train", |_| steps() > 0), "it ended before it trained");
+        send("TERM", &[job.process.id()]);
+        let (status, words) = job.end();
+        assert!(status.code() == Some(143) && words.contains("--resume run` continues after"), "{words}");
+        succeed(folder.path(), &["train", "--resume", "run", "--nproc", "2"]);
+        let [whole, run] = ["whole", "run"].map(|name| summary(&folder.path().join(name)));
+        for field in ["weights_sha256", "train_loss", "test_accuracy"] {
+            assert_eq!(whole[field], run[field], "{more:?}: {words}");
+        }
+        all_steps(&folder.path().join("run"), 0..150);
+    }
 }
 
 #[test]

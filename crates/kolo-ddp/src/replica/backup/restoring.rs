@@ -73,6 +73,7 @@ impl Replica {
         let of_rank = |rank| of_shards.filtered(|name| name.shard.is_some_and(|shard| takes(rank, shard)));
         let want: Vec<Holdings> = (0..have.len()).map(of_rank).collect();
         transfer(self.group(), &redistribute(&have, &want)?, &mut arrays)?;
+        self.mode.make_room(&self.core, &notes);
         arrays.fill(|visit| self.visit_state(visit));
         self.mode.set_notes(&mut self.core, notes)
     }

@@ -78,7 +78,7 @@ mod tests {
                     loss_scale: LossScaler::new(None).now(),
                     transforms: States::new(),
                 };
-                let notes = JobNotes { core: notes, islands: Vec::new(), skipped_steps: 0, updates: None };
+                let notes = JobNotes::of_core(notes);
                 let job = JobState { notes, arrays: StateCopy::new(0) };
                 backups.add(Backup { steps, known: Vec::new(), job, shards: Vec::new() });
                 copied.push(steps);

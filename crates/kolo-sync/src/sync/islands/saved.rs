@@ -45,7 +45,7 @@ impl ModeState for Islands {
         core.apply_outstanding()?;
         self.own.iter_mut().try_for_each(|island| island.core.apply_outstanding())?;
         let islands: Vec<Notes> = self.represented().map(|island| island.core.notes()).collect();
-        Ok(JobNotes { core: core.notes(), islands, skipped_steps: self.skipped, updates: None })
+        Ok(JobNotes { islands, skipped_steps: self.skipped, ..JobNotes::of_core(core.notes()) })
     }
 
     fn check_stores(&mut self, core: &mut Core) -> Result<(), Error> {

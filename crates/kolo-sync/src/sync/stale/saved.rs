@@ -27,7 +27,7 @@ impl ModeState for Stale {
         core.apply_outstanding()?;
         let knows = self.must_load || core.ranks.server;
         let updates = knows.then_some(self.updates);
-        Ok(JobNotes { core: core.notes(), islands: Vec::new(), skipped_steps: 0, updates })
+        Ok(JobNotes { updates, ..JobNotes::of_core(core.notes()) })
     }
 
     /// Without a number in the notes, the servers' optimizers have made as many steps as the job.

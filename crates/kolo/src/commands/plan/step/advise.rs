@@ -1,6 +1,7 @@
 //! `kolo plan step --advise WORKERS`: predicts the gain of each change to a job of so many workers.
 
 use kolo::Failure;
+use kolo_burn_train::Recipe;
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer, Settings};
 use kolo_ddp::reduction::{REDUCTIONS, Reducer};
@@ -12,8 +13,8 @@ use kolo_plan::step::{
 
 use super::choice_options::reduced;
 use super::cluster_options::Place;
+use super::origin::Origin;
 use super::other_profiles::OtherProfile;
-use super::profile_options::Origin;
 
 /// Bucket sizes to try, in MiB.
 const CAPS: [f64; 5] = [1.0, 4.0, 10.0, 25.0, 100.0];
@@ -27,6 +28,7 @@ const ACCUMULATIONS: [usize; 3] = [2, 4, 8];
 pub(super) fn all(
     workers: usize,
     origin: &Origin,
+    recipe: &Recipe,
     profile: &StepProfile,
     choices: &Choices,
     place: &Place,
@@ -40,21 +42,52 @@ pub(super) fn all(
         samples: 1.0,
         keeps: Keeps::Bits,
     };
-    let is_of_reduction = |variant: &Variant| variant.options.starts_with("--reduction ");
-    let (reduced, profiled) = profiled(&job, origin).into_iter().partition(is_of_reduction);
-    let [caps, reductions, syncs] = [caps(&job), reductions(&job, origin, reduced), syncs(&job)];
-    let single = [&profiled, &caps, &algorithms(&job), &accumulations(&job), &reductions, &syncs];
+    let [single, several] = tried(&job, origin, recipe);
     let of = |variant: &Variant| advise(&now, variant, &table);
-    let mut advice: Vec<Advice> = single.into_iter().flatten().map(of).collect();
+    let mut advice: Vec<Advice> = single.iter().map(of).collect();
     advice.extend(servers(workers, &job, &now, place)?);
-    let pairs = [combined(&caps, &reductions), combined(&caps, &syncs), combined(&reductions, &syncs)];
-    let triples = combined(&combined(&caps, &reductions), &syncs);
-    let several: Vec<Advice> = pairs.iter().chain([&triples]).flatten().map(of).collect();
+    let several: Vec<Advice> = several.iter().map(of).collect();
     // A combination is worth a line only if it gains more than any single change.
     let most = advice.iter().map(|told| told.gain).fold(1.0, f64::max);
     let best = largest_gain(&several).cloned();
     advice.extend(best.filter(|told| told.gain > 1.01 * most));
     Ok((now.seconds, advice))
+}
+
+/// Returns all single changes of a job, and all combinations of them, that `kolo train` takes.
+fn tried(job: &Variant, origin: &Origin, recipe: &Recipe) -> [Vec<Variant>; 2] {
+    let is_of_reduction = |variant: &Variant| variant.options.starts_with("--reduction ");
+    let (reduced, profiled) = profiled(job, origin).into_iter().partition(is_of_reduction);
+    let possible = [profiled, reductions(job, origin, reduced), syncs(job)];
+    let [profiled, reductions, syncs] = possible.map(|variants| permitted(recipe, variants));
+    let caps = caps(job);
+    let both = permitted(recipe, combined(&reductions, &syncs));
+    let several = [combined(&caps, &reductions), combined(&caps, &syncs), combined(&caps, &both), both];
+    let single = [profiled, caps, algorithms(job), accumulations(job), reductions, syncs];
+    [single.concat(), several.concat()]
+}
+
+/// Returns the variants that `kolo train` takes beside the other settings of the job.
+fn permitted(job: &Recipe, variants: Vec<Variant>) -> Vec<Variant> {
+    variants.into_iter().filter(|variant| takes(job, &variant.options)).collect()
+}
+
+/// Returns true if a job can have these options, whose way to synchronize may exclude others.
+fn takes(job: &Recipe, options: &str) -> bool {
+    let mut job = job.clone();
+    let words: Vec<&str> = options.split(' ').collect();
+    for option in words.chunks(2) {
+        match *option {
+            ["--reduction", name] => job.reduction = name.into(),
+            ["--precision", name] => job.precision.compute = name.into(),
+            ["--sync", name] => match name.parse() {
+                Ok(mode) => job.sync.mode = mode,
+                Err(_) => return false,
+            },
+            _ => {}
+        }
+    }
+    job.sync.check(&job).is_ok()
 }
 
 fn changed(job: &Variant, options: String, keeps: Keeps, choices: Choices) -> Variant {
@@ -177,6 +210,10 @@ fn merged(a: &Variant, b: &Variant) -> Choices {
 
 #[cfg(test)]
 mod tests {
+    use super::super::other_profiles::measured_with;
+    use kolo_ddp::sync::JobSetting;
+    use kolo_ddp::{Config, LossScaling, reduction};
+
     use super::*;
 
     #[test]
@@ -184,5 +221,57 @@ mod tests {
         let tried: Vec<String> = table().iter().map(Choice::to_string).collect();
         let expected = ["bf16", "qsgd", "ef-sign", "top-k", "random-k", "random-k:unbiased=true", "powersgd"];
         assert_eq!(tried, expected, "powersgd only as it was measured");
+    }
+
+    /// The oracle is the table of exclusions, beside a configuration with the settings that the options name.
+    #[test]
+    fn whatever_is_tried_is_a_job_that_its_synchronization_permits() {
+        let profile = StepProfile::even(0.01, 0.02, 0.005, 4e7, 1e6);
+        let other = |options: &str, reduction| {
+            let (options, profile, reduction) = (options.into(), profile.clone(), measured_with(reduction));
+            OtherProfile { options, profile, reduction, samples: 1.0, keeps: Keeps::Nothing }
+        };
+        let syncs = || [("every-step", Sync::EveryStep)].into_iter().chain(SYNCS);
+        let of_types =
+            |name| ["f32", "f16"].into_iter().flat_map(move |kind| syncs().map(move |of| (name, kind, of)));
+        let (mut refused, mut walked) = (0, 0);
+        for (name, kind, (mode, sync)) in ["sum", "bf16", "ef-sign"].into_iter().flat_map(of_types) {
+            let of_job = [kind, mode, name];
+            let (shards, cores, caps, reduction) = (None, None, None, measured_with(name));
+            let others = vec![other("--precision f16", "sum"), other("--reduction powersgd", "powersgd")];
+            let (reduction_name, precision) = (name.into(), kind.into());
+            let profile = profile.clone();
+            let origin =
+                Origin { profile, reduction, reduction_name, precision, shards, cores, caps, others };
+            let (config, mut recipe) = (config(of_job), Recipe::default());
+            (recipe.reduction, recipe.sync.mode) = (name.into(), mode.parse().unwrap());
+            recipe.precision.compute = kind.into();
+            let is_refused = config.sync.exclusion(&JobSetting::of(&config)).is_some();
+            assert_eq!(recipe.sync.check(&recipe).is_err(), is_refused, "{of_job:?}");
+            refused += usize::from(is_refused);
+            let choices = Choices { reduction, sync, ..Choices::default() };
+            let (options, profile) = (String::new(), origin.profile.clone());
+            let job = Variant { options, choices, profile, samples: 1.0, keeps: Keeps::Bits };
+            for variant in tried(&job, &origin, &recipe).concat().iter().filter(|_| !is_refused) {
+                let words: Vec<&str> = variant.options.split(' ').collect();
+                let place = |option| words.iter().position(|word| *word == option);
+                let options = ["--precision", "--sync", "--reduction"].map(place).into_iter().zip(of_job);
+                let all: Vec<&str> =
+                    options.map(|(at, of_job)| at.map_or(of_job, |at| words[at + 1])).collect();
+                let config = self::config(all.try_into().unwrap());
+                assert_eq!(config.sync.exclusion(&JobSetting::of(&config)), None, "{}", variant.options);
+                walked += 1;
+            }
+        }
+        assert!(refused > 1 && walked > 200, "{refused} jobs are refused, {walked} changes were tried");
+    }
+
+    fn config([precision, sync, reduction]: [&str; 3]) -> Config {
+        Config {
+            reduction: reduction::parse(reduction).unwrap().into(),
+            loss_scaling: (precision == "f16").then(LossScaling::default),
+            sync: sync.parse().unwrap(),
+            ..Config::default()
+        }
     }
 }

@@ -2,11 +2,12 @@
 
 use clap::Args;
 use kolo::Failure;
+use kolo_burn_train::Recipe;
 use kolo_ddp::reduction;
 use kolo_ddp::sync::SyncMode;
 use kolo_plan::step::{Caps, Choices, Pick, StepProfile, Sync, WireCost};
 
-use super::profile_options::Origin;
+use super::origin::Origin;
 use crate::commands::plan::numbers::positive;
 use crate::options::algorithms;
 
@@ -59,7 +60,22 @@ impl ChoiceOptions {
             overlap_forward: !self.no_forward_overlap,
             agree: true,
         };
+        let job = self.recipe(origin);
+        job.sync.check(&job).map_err(|error| Failure::input(error.to_string()))?;
         Ok((profile, choices))
+    }
+
+    /// Returns the recipe of such a job, as far as it may exclude a choice.
+    pub(super) fn recipe(&self, origin: &Origin) -> Recipe {
+        let mut job = Recipe::default();
+        job.reduction = self.reduction.clone().unwrap_or_else(|| origin.reduction_name.clone());
+        if reduction::parse(&job.reduction).is_err() {
+            // A reduction of the program's own, which only its measurement knows.
+            job.reduction = Recipe::default().reduction;
+        }
+        job.precision.compute = origin.precision.clone();
+        job.sync.mode = self.sync.clone();
+        job
     }
 }
 

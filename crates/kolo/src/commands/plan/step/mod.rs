@@ -4,18 +4,17 @@ mod advise;
 mod choice_options;
 mod cluster_options;
 mod failure_options;
+mod origin;
 mod other_profiles;
 mod plot;
 mod profile_options;
 mod run_profile;
-mod table;
 
 use std::path::PathBuf;
 
 use clap::Args;
 use kolo::Failure;
-use kolo_plan::step::Advice;
-use kolo_plan::step::{Disturbances, LoadTable, Outlook, outlook, predict};
+use kolo_plan::step::{Advice, Disturbances, LoadTable, Outlook, outlook, predict, table};
 use kolo_program::output::{print, print_json};
 use serde::Serialize;
 
@@ -94,6 +93,7 @@ impl Step {
         let origin = self.profile.origin(place.caps(most))?;
         self.cluster.complete(&mut place, origin.cores);
         let (profile, choices) = self.choices.choose(&origin)?;
+        let job = self.choices.recipe(&origin);
         let spread = self.spread.map_or(0.0, |percent| percent / 100.0);
         let disturbances = Disturbances { spread, failures: self.failures.costs() };
         let told = |&workers: &usize| {
@@ -104,7 +104,8 @@ impl Step {
         if let Some(file) = &self.plot {
             plot::draw(&rows, file)?;
         }
-        let advised = self.advise.map(|workers| advise::all(workers, &origin, &profile, &choices, &place));
+        let advised =
+            self.advise.map(|workers| advise::all(workers, &origin, &job, &profile, &choices, &place));
         let advised = advised.transpose()?;
         if self.json {
             return match advised {

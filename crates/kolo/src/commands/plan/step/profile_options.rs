@@ -7,7 +7,8 @@ use clap::Args;
 use kolo::Failure;
 use kolo_plan::step::{Caps, StepProfile, WireCost};
 
-use super::other_profiles::{OtherProfile, measured_with, others};
+use super::origin::Origin;
+use super::other_profiles::{measured_with, others};
 use super::run_profile;
 use crate::bench::profile::WorkerProfile;
 use crate::commands::plan::numbers::positive;
@@ -32,38 +33,21 @@ pub(super) struct ProfileOptions {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values = ["f32"], requires = "model")]
     precision: Vec<String>,
     /// Milliseconds of one worker's forward pass
-    #[arg(long, value_name = "MS", value_parser = positive, required_unless_present_any = MEASURED)]
+    #[arg(long, value_name = "MS", value_parser = positive)]
     forward_ms: Option<f64>,
     /// Milliseconds of its backward pass
-    #[arg(long, value_name = "MS", value_parser = positive, required_unless_present_any = MEASURED)]
+    #[arg(long, value_name = "MS", value_parser = positive)]
     backward_ms: Option<f64>,
     /// Milliseconds of its optimizer
-    #[arg(long, value_name = "MS", value_parser = positive, required_unless_present_any = MEASURED)]
+    #[arg(long, value_name = "MS", value_parser = positive)]
     optimizer_ms: Option<f64>,
     /// Parameters of the model, in f32
-    #[arg(long, value_name = "NUMBER", value_parser = positive, required_unless_present_any = MEASURED)]
+    #[arg(long, value_name = "NUMBER", value_parser = positive)]
     parameters: Option<f64>,
 }
 
-/// Options that replace the figures.
-const MEASURED: [&str; 3] = ["from", "profile", "model"];
 /// Figures that a measured step replaces.
 const FIGURES: [&str; 4] = ["forward_ms", "backward_ms", "optimizer_ms", "parameters"];
-
-/// A profile and the known facts about its measurement.
-pub(super) struct Origin {
-    pub(super) profile: StepProfile,
-    /// Reduction with which the profile was measured.
-    pub(super) reduction: WireCost,
-    /// Shards that the worker computes in a step, if that is known.
-    pub(super) shards: Option<usize>,
-    /// Cores of the host, and the factor by which a step is slower if all of them compute.
-    pub(super) cores: Option<(f64, f64)>,
-    /// Buckets that a job would have, unless the profile has those of a job.
-    pub(super) caps: Option<Caps>,
-    /// Profiles with other options.
-    pub(super) others: Vec<OtherProfile>,
-}
 
 impl ProfileOptions {
     /// True if the options describe more than one profile.
@@ -74,9 +58,7 @@ impl ProfileOptions {
     /// Reads, measures or computes the profile; `caps` are those of a job on the given cluster.
     pub(super) fn origin(&self, caps: Caps) -> Result<Origin, Failure> {
         if let Some(folder) = &self.from {
-            let (profile, shards, reduction) = run_profile::read(folder)?;
-            let (shards, others) = (Some(shards), Vec::new());
-            return Ok(Origin { profile, reduction, shards, cores: None, caps: None, others });
+            return run_profile::read(folder);
         }
         let measured = match &self.model {
             Some(model) => self.measured(model)?,
@@ -86,19 +68,30 @@ impl ProfileOptions {
             let profile = first.profile.clone();
             let reduction = measured_with(&first.reduction);
             let cores = Some((first.cores as f64, first.full_slowdown));
-            let (shards, caps) = (None, Some(caps));
-            return Ok(Origin { profile, reduction, shards, cores, caps, others: others(measured)? });
+            let (reduction_name, precision) = (first.reduction.clone(), first.precision.clone());
+            let (shards, caps, others) = (None, Some(caps), others(measured)?);
+            return Ok(Origin { profile, reduction, reduction_name, precision, shards, cores, caps, others });
         }
-        let seconds = |ms: Option<f64>| ms.unwrap_or_default() / 1e3;
-        let [forward, backward, optimizer] =
-            [self.forward_ms, self.backward_ms, self.optimizer_ms].map(seconds);
+        let figures = [self.forward_ms, self.backward_ms, self.optimizer_ms, self.parameters];
+        let [Some(forward), Some(backward), Some(optimizer), Some(parameters)] = figures else {
+            let missing = FIGURES.iter().zip(figures).filter(|(_, figure)| figure.is_none());
+            let missing: Vec<String> =
+                missing.map(|(name, _)| format!("--{}", name.replace('_', "-"))).collect();
+            return Err(Failure::input(format!(
+                "nothing says how long a step of one worker takes; give --model to measure a network now, --from a run, --profile \
+                 a file, or figures, of which {} {} missing",
+                missing.join(", "),
+                if missing.len() == 1 { "is" } else { "are" }
+            )));
+        };
         // Parts small enough to form buckets of any size.
         const PART: f64 = 64.0 * 1024.0;
-        let bytes = 4.0 * self.parameters.unwrap_or_default();
+        let bytes = 4.0 * parameters;
         let part = PART.max(bytes / 1024.0);
-        let profile = StepProfile::even(forward, backward, optimizer, bytes, part);
-        let (reduction, caps, others) = (WireCost::SUM, Some(caps), Vec::new());
-        Ok(Origin { profile, reduction, shards: None, cores: None, caps, others })
+        let profile = StepProfile::even(forward / 1e3, backward / 1e3, optimizer / 1e3, bytes, part);
+        let (reduction, reduction_name, precision) = (WireCost::SUM, "sum".into(), "f32".into());
+        let (shards, cores, caps, others) = (None, None, Some(caps), Vec::new());
+        Ok(Origin { profile, reduction, reduction_name, precision, shards, cores, caps, others })
     }
 
     /// Measures every batch size with every precision, beginning with the first of both.

@@ -4,9 +4,11 @@ use std::path::Path;
 
 use kolo::Failure;
 use kolo_comm::schedule::words::counted;
-use kolo_plan::step::{MeasuredBucket, StepProfile, WireCost};
-use kolo_run_folder::{BucketRow, Run, StepRow};
+use kolo_plan::step::{MeasuredBucket, StepProfile};
+use kolo_program::output::warn;
+use kolo_run_folder::{BucketRow, Run, StepRow, median};
 
+use super::origin::Origin;
 use super::other_profiles::measured_with;
 
 /// First step that counts: buckets are cut anew after step 0, and profiled in the next five.
@@ -15,18 +17,25 @@ const FIRST: u64 = 10;
 /// Fewest steps for a useful median.
 const FEWEST: usize = 20;
 
-/// Reads the profile of rank 0's steps, the number of shards in each, and the cost of the reduction with
-/// which it was measured.
+/// Reads the profile of rank 0's steps. Warns if workers shared cores.
 /// Fails if the run is too short, or lacks a measurement.
-pub(super) fn read(folder: &Path) -> Result<(StepProfile, usize, WireCost), Failure> {
+pub(super) fn read(folder: &Path) -> Result<Origin, Failure> {
     let run = Run::read(folder).map_err(|error| Failure::input(format!("--from: {error}")))?;
     let (profile, shards) =
         profile(&run).map_err(|problem| Failure::input(format!("--from {}: {problem}", folder.display())))?;
-    Ok((profile, shards, reduction(&run)))
-}
-
-fn reduction(run: &Run) -> WireCost {
-    run.settings.text("reduction").map_or(WireCost::SUM, |text| measured_with(&text))
+    let shared = run.summary.as_ref().and_then(|summary| summary.workers_per_core);
+    if let Some(shared) = shared.filter(|shared| *shared > 1.0) {
+        warn(&format!(
+            "--from {}: each core there had {shared} workers, so a step took longer than a worker's alone, and every prediction \
+             is too long; measure with fewer workers, or with --model",
+            folder.display()
+        ));
+    }
+    let text = |name: &str, default: &str| run.settings.text(name).unwrap_or_else(|| default.into());
+    let (reduction_name, precision) = (text("reduction", "sum"), text("precision.compute", "f32"));
+    let reduction = measured_with(&reduction_name);
+    let (shards, cores, caps, others) = (Some(shards), None, None, Vec::new());
+    Ok(Origin { profile, reduction, reduction_name, precision, shards, cores, caps, others })
 }
 
 fn profile(run: &Run) -> Result<(StepProfile, usize), String> {
@@ -38,7 +47,7 @@ fn profile(run: &Run) -> Result<(StepProfile, usize), String> {
             counted(steps.len(), "step")
         ));
     }
-    let of = |field: fn(&StepRow) -> f64| median(steps.iter().map(|row| field(row)).collect());
+    let of = |field: fn(&StepRow) -> f64| median(steps.iter().map(|row| field(row))).unwrap_or_default();
     let backward = of(|row| row.backward_seconds);
     if backward <= 0.0 {
         return Err("steps.jsonl does not say how long backward passes took; train a little anew".into());
@@ -59,26 +68,4 @@ fn profile(run: &Run) -> Result<(StepProfile, usize), String> {
     let buckets: Vec<MeasuredBucket> = run.buckets.iter().map(bucket).collect();
     let (own, optimizer) = (of(StepRow::compute_seconds), of(|row| row.optimizer_seconds));
     Ok((StepProfile::measured(own, backward, optimizer, passes, &buckets), passes))
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use kolo_burn_train::Recipe;
-
-    #[test]
-    fn the_reduction_of_a_run_is_that_of_its_settings() {
-        let folder = tempfile::tempdir().unwrap();
-        for text in ["sum", "ef-sign", "qsgd:bits=8"] {
-            let recipe = Recipe { reduction: text.into(), ..Recipe::default() };
-            std::fs::write(folder.path().join("config.toml"), recipe.to_toml().unwrap()).unwrap();
-            assert_eq!(reduction(&Run::read(folder.path()).unwrap()), measured_with(text), "{text}");
-        }
-        assert!(measured_with("sum").is_exact && !measured_with("qsgd:bits=8").is_exact);
-    }
 }

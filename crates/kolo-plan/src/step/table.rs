@@ -1,16 +1,12 @@
 //! Predictions as tables for a terminal.
 
-use kolo_comm::schedule::words::counted;
-use kolo_plan::LINKS;
-use kolo_plan::step::{Advice, Keeps, Outlook, StepProfile, best, not_worth_from};
+use kolo_schedule::words::counted;
+
+use crate::LINKS;
+use crate::step::{Advice, Keeps, Outlook, StepProfile, best, not_worth_from};
 
 /// Describes the steps of a job; `shards` is the number that one worker computes in a step, if that is known.
-pub(super) fn steps(
-    profile: &StepProfile,
-    shards: Option<usize>,
-    buckets: usize,
-    rows: &[Outlook],
-) -> String {
+pub fn steps(profile: &StepProfile, shards: Option<usize>, buckets: usize, rows: &[Outlook]) -> String {
     let mut text = format!(
         "one worker: {:.1} ms a step{}; {:.1} MB of gradients in {}\n\n",
         profile.alone() * 1e3,
@@ -57,7 +53,8 @@ fn disturbed_columns(row: &Outlook) -> String {
     format!("{straggling:>13.1}{goodput:>12}{restarting:>12}{speedup:>11.1}x")
 }
 
-pub(super) fn advice(workers: usize, now: f64, advice: &[Advice]) -> String {
+/// Describes the advice for a job of so many workers, whose step takes `now` seconds.
+pub fn advice(workers: usize, now: f64, advice: &[Advice]) -> String {
     let (workers, ms) = (counted(workers, "worker"), now * 1e3);
     let mut text = format!("\n{workers}, {ms:.1} ms a step as it is; what a change would bring:\n\n");
     text += &format!("{:>12}{:>12}  {:>10}  {:13}options\n", "step, ms", "efficiency", "samples", "keeps");
@@ -92,7 +89,8 @@ pub(super) fn advice(workers: usize, now: f64, advice: &[Advice]) -> String {
     text + &format!("The best of all, if accuracy allows it: {}.\n", named(Keeps::Nothing))
 }
 
-pub(super) fn links() -> String {
+/// Describes all known links.
+pub fn links() -> String {
     let mut text = String::from("Links, each way:\n");
     for link in LINKS {
         text += &format!(
