@@ -70,6 +70,7 @@ fn rank(rank: usize) -> RankFacts {
             test_samples: 2_000,
             fingerprint: Some("ab".into()),
             read: SamplesRead { read: 32, of: 32 },
+            warnings: Vec::new(),
         }),
         trial: Trial::Taken(TrialStep {
             gradient_bytes: 310_000,

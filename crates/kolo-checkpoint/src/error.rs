@@ -1,7 +1,8 @@
 //! Errors of checkpoints.
 
+use std::fs::DirEntry;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit};
 
@@ -28,8 +29,8 @@ pub enum Error {
     KeepsNone,
     /// The values are not finite. Writing the checkpoint might have removed the last good one.
     #[error(
-        "Kolo writes no checkpoint after {step} steps, because `{tensor}` is not finite: training has diverged; lower the learning \
-         rate or clip the gradient, and continue from an earlier checkpoint, if there is one"
+        "Kolo writes no checkpoint after {step} steps, because `{tensor}` is not finite: training has diverged; continue from an \
+         earlier checkpoint, if there is one, and lower the learning rate or clip the gradient"
     )]
     SnapshotNotFinite {
         /// Steps done.
@@ -70,7 +71,16 @@ impl Error {
     }
 
     pub(crate) fn not_written(path: impl Into<PathBuf>, cause: &std::io::Error) -> Self {
-        Error::file(path, format_args!("{cause}{}", remedy(cause)))
+        let path: PathBuf = path.into();
+        let is_full = matches!(cause.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+        let is_whole = |entry: &DirEntry| entry.file_name().as_encoded_bytes().starts_with(b"step-");
+        let inside = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let has_several = |folder: &Path| inside(folder).filter(is_whole).count() > 1;
+        let fewer = match is_full && path.ancestors().skip(1).take(2).any(has_several) {
+            true => ", or keep fewer checkpoints (--keep-checkpoints)",
+            false => "",
+        };
+        Error::file(path, format_args!("{cause}{}{fewer}", remedy(cause)))
     }
 }
 
@@ -84,5 +94,25 @@ pub fn remedy(cause: &std::io::Error) -> String {
         }
         (ErrorKind::FileTooLarge, None) => "; this file system takes no file of that size".into(),
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_with_older_checkpoints_may_keep_fewer() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join(".step-00000030.part/weights.safetensors");
+        let told = |kind: ErrorKind| Error::not_written(&file, &kind.into()).to_string();
+        for (step, is_told) in [(10, false), (20, true)] {
+            std::fs::create_dir(crate::path(place.path(), step)).unwrap();
+            let words = "; make room there, or keep fewer checkpoints (--keep-checkpoints)";
+            for kind in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded] {
+                assert_eq!(told(kind).ends_with(words), is_told, "{}", told(kind));
+            }
+        }
+        assert!(!told(ErrorKind::PermissionDenied).contains("--keep-checkpoints"));
     }
 }

@@ -18,6 +18,9 @@ pub enum DataError {
     /// No entry of the table has this name.
     #[error("unknown data set `{name}`; known are {known}")]
     UnknownDataset { name: String, known: String },
+    /// A path was given in place of a data set.
+    #[error("`{path}` is a path, and a data set needs its kind before that: give `{kind}:{path}`")]
+    NoKind { path: String, kind: &'static str },
     /// The data set has no default folder, and none was given.
     #[error(
         "data set `{name}` needs a folder: write `{name}:DIR`, where DIR holds the files of {source_hint}"
@@ -205,6 +208,12 @@ pub enum DataError {
          part", path.display(), train.display()
     )]
     UnknownPart { path: PathBuf, train: PathBuf },
+    /// A folder is called like a part, as are all beside it, but not as Kolo calls it.
+    #[error(
+        "{}: looks like a part of the data, and would count as a class; rename it to `{part}`, or put the folders of the \
+         classes into one folder", path.display()
+    )]
+    LikePart { path: PathBuf, part: &'static str },
     /// A text has a part to test or validate with, and none to train on.
     #[error("{}: counts as a part of a text, but there is no part `train` beside it; add it, or rename this", path.display())]
     NoTrainingPart { path: PathBuf },
@@ -231,12 +240,23 @@ pub enum DataError {
     #[error("{}: is a link to a folder above it, so its files would never end; remove the link", path.display())]
     LinkLoop { path: PathBuf },
     /// A sample cannot be read or decoded.
-    #[error("{} sample {index}: {}{problem}", name(*part), of_file(file.as_deref()))]
+    #[error("{} sample {index}: {problem}", name(*part))]
     Sample {
         part: Part,
         /// Index of the sample, from 0.
         index: usize,
-        file: Option<PathBuf>,
+        problem: String,
+    },
+    /// A file of a sample cannot be read or decoded.
+    #[error(
+        "{} sample {index}: {} {problem}; restore or remove the file, or begin a run with --skip-unreadable, which leaves such \
+         files out", name(*part), file.display()
+    )]
+    SampleFile {
+        part: Part,
+        /// Index of the sample, from 0.
+        index: usize,
+        file: PathBuf,
         problem: String,
     },
     /// A file holds no images.
@@ -283,12 +303,8 @@ impl DataError {
     /// assert_eq!(error.to_string(), "training sample 7: its label is -1; labels are at least 0");
     /// ```
     pub fn sample(part: Part, index: usize, problem: impl ToString) -> Self {
-        DataError::Sample { part, index, file: None, problem: problem.to_string() }
+        DataError::Sample { part, index, problem: problem.to_string() }
     }
-}
-
-fn of_file(file: Option<&Path>) -> String {
-    file.map_or(String::new(), |file| format!("{} ", file.display()))
 }
 
 /// Names the first files of a folder, and says what is wrong with each.

@@ -1,5 +1,7 @@
-//! The files of an image folder, in the order of torchvision's `ImageFolder`.
+//! The files of an image folder, in the order of torchvision's `ImageFolder`. Names that begin with a dot, such as
+//! `.ipynb_checkpoints`, are hidden.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -8,8 +10,11 @@ use crate::error::DataError;
 use crate::part::Part;
 use unicode_normalization::UnicodeNormalization;
 
-/// Folders of the parts, by the number of the part.
-const PARTS: [&str; 3] = ["train", "test", "val"];
+/// Names of the parts, by the number of the part.
+pub(crate) const PARTS: [&str; 3] = ["train", "test", "val"];
+
+/// Other names of parts, by the number of the part. A folder may be a class of such a name.
+const LIKE_PARTS: [&[&str]; 3] = [&["training"], &["testing"], &["valid", "validation", "dev"]];
 
 /// A file and its class.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +29,8 @@ pub(crate) struct Listing {
     /// Names by label.
     pub classes: Vec<String>,
     parts: [Vec<Sample>; 3],
+    /// Folders with images beside those of the classes, which belong to none, and these images.
+    pub loose: Vec<(PathBuf, Vec<PathBuf>)>,
 }
 
 impl Listing {
@@ -37,23 +44,19 @@ impl Listing {
 
     /// Lists a folder that has a folder for each class, or such folders below `train`, `val` and `test`.
     pub fn read(root: &Path) -> Result<Listing, DataError> {
-        let train = root.join(PARTS[0]);
-        if !train.is_dir() {
+        let [train, test, validation] = part_folders(root)?;
+        let Some(train) = train else {
             let (classes, samples) = classes(root)?;
-            return Ok(Listing { classes, parts: [samples, Vec::new(), Vec::new()] });
-        }
-        let other =
-            folders(root)?.into_iter().find(|name| !PARTS.contains(&&**name) && !name.starts_with('.'));
-        if let Some(name) = other {
-            return Err(DataError::UnknownPart { path: root.join(name), train });
-        }
+            let loose = loose([root])?;
+            return Ok(Listing { classes, parts: [samples, Vec::new(), Vec::new()], loose });
+        };
         let (names, samples) = classes(&train)?;
         let mut parts = [samples, Vec::new(), Vec::new()];
-        for (part, folder) in parts.iter_mut().zip(PARTS).skip(1) {
-            let folder = root.join(folder);
-            if !folder.is_dir() {
-                continue;
-            }
+        let folders =
+            [root, &train].into_iter().chain([&test, &validation].into_iter().flatten().map(|path| &**path));
+        let loose = loose(folders)?;
+        for (part, folder) in parts.iter_mut().skip(1).zip([test, validation]) {
+            let Some(folder) = folder else { continue };
             let (other, samples) = classes(&folder)?;
             let [missing, added] = [(&names, &other), (&other, &names)]
                 .map(|(here, there)| here.iter().find(|name| !there.contains(name)).cloned());
@@ -68,7 +71,7 @@ impl Listing {
             }
             *part = samples;
         }
-        Ok(Listing { classes: names, parts })
+        Ok(Listing { classes: names, parts, loose })
     }
 
     /// Lists a folder as [`read`](Listing::read) does, with the labels of `known` classes. It may lack some of
@@ -86,19 +89,73 @@ impl Listing {
             Ok(samples)
         };
         let mut listing = Listing { classes: known.into(), ..Listing::default() };
-        let is_part = |name: &&str| root.join(name).is_dir() && !known.iter().any(|class| class == name);
-        if !PARTS.iter().any(is_part) {
+        let places = PARTS.map(|name| {
+            let place = part_at(root, name).filter(|place| place.is_dir())?;
+            known.iter().all(|class| place.file_name() != Some(class.as_ref())).then_some(place)
+        });
+        if places.iter().all(Option::is_none) {
             let part = if whole_is_test { Part::Test } else { Part::Train };
             *listing.part_mut(part) = labeled(root)?;
-            return Ok(listing);
         }
-        for (samples, name) in listing.parts.iter_mut().zip(PARTS) {
-            if is_part(&name) {
-                *samples = labeled(&root.join(name))?;
+        for (samples, place) in listing.parts.iter_mut().zip(&places) {
+            if let Some(place) = place {
+                *samples = labeled(place)?;
             }
         }
+        listing.loose = loose(places.iter().flatten().map(|path| &**path).chain([root]))?;
         Ok(listing)
     }
+}
+
+/// Returns the place of a part in a folder, whose name may have capitals.
+pub(crate) fn part_at(folder: &Path, name: &str) -> Option<PathBuf> {
+    let exact = folder.join(name);
+    let is_it = |entry: &PathBuf| entry.file_name().is_some_and(|other| other.eq_ignore_ascii_case(name));
+    if exact.exists() { Some(exact) } else { entries(folder).ok()?.into_iter().find(is_it) }
+}
+
+/// Returns the folders of the parts, by the number of the part; none if the folders are classes.
+fn part_folders(root: &Path) -> Result<[Option<PathBuf>; 3], DataError> {
+    let names = folders(root)?;
+    let is_part = |name: &String| PARTS.iter().any(|part| name.eq_ignore_ascii_case(part));
+    // `Train` is also a class, beside others.
+    let places = match root.join(PARTS[0]).is_dir() || names.iter().all(is_part) {
+        true => PARTS.map(|name| part_at(root, name).filter(|place| place.is_dir())),
+        false => Default::default(),
+    };
+    let other = names.iter().map(|name| root.join(name)).find(|place| !places.contains(&Some(place.clone())));
+    match (&places[0], other) {
+        (Some(train), Some(path)) => return Err(DataError::UnknownPart { path, train: train.clone() }),
+        (None, Some(_)) => {}
+        _ => return Ok(places),
+    }
+    let like = |name: &String| {
+        let is_like = |other: &&str| name.eq_ignore_ascii_case(other);
+        (0..PARTS.len())
+            .find(|part| LIKE_PARTS[*part].iter().chain([&PARTS[*part]]).any(|other| is_like(other)))
+    };
+    let parts: Vec<Option<usize>> = names.iter().map(like).collect();
+    let odd = names.iter().zip(&parts).find(|(name, _)| !PARTS.contains(&&***name));
+    match odd {
+        Some((name, Some(part))) if parts.contains(&Some(0)) && !parts.contains(&None) => {
+            Err(DataError::LikePart { path: root.join(name), part: PARTS[*part] })
+        }
+        _ => Ok(Default::default()),
+    }
+}
+
+/// Returns those of the folders that have images which lie in none of their folders, with these images.
+fn loose<'a>(folders: impl IntoIterator<Item = &'a Path>) -> Result<Vec<(PathBuf, Vec<PathBuf>)>, DataError> {
+    let mut found = Vec::new();
+    for folder in folders {
+        let mut images = entries(folder)?;
+        images.retain(|entry| has_ending(entry, &ENDINGS) && !entry.is_dir());
+        images.sort_unstable();
+        if !images.is_empty() {
+            found.push((folder.into(), images));
+        }
+    }
+    Ok(found)
 }
 
 /// Returns a name of the first list that the second one has only in another form of Unicode, and that form: an
@@ -127,6 +184,16 @@ pub fn image_files(path: &Path) -> Result<Vec<PathBuf>, DataError> {
     }
     files.sort_unstable();
     Ok(files)
+}
+
+/// Returns the folder to give in place of one that has a single class, if the folders tell.
+pub(crate) fn instead_of(root: &Path, class: &str) -> Option<PathBuf> {
+    let (of_class, has_images) =
+        (root.join(class), |folder: &Path| loose([folder]).is_ok_and(|found| !found.is_empty()));
+    if has_images(root) {
+        return Some(std::path::absolute(root).ok()?.parent()?.into());
+    }
+    (of_class.is_dir() && !has_images(&of_class)).then_some(of_class)
 }
 
 /// Returns the classes of a folder, sorted by name, and their files.
@@ -162,13 +229,23 @@ fn folders(folder: &Path) -> Result<Vec<String>, DataError> {
     Ok(names)
 }
 
+/// Returns what is in a folder and not hidden.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
-    let read = fs::read_dir(folder)
-        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<Result<_, std::io::Error>>());
-    read.map_err(|source| DataError::Unreadable { path: folder.into(), source })
+    let read = fs::read_dir(folder).and_then(|entries| {
+        entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, std::io::Error>>()
+    });
+    let mut entries = read.map_err(|source| DataError::Unreadable { path: folder.into(), source })?;
+    let is_hidden = |name: &OsStr| name.as_encoded_bytes().starts_with(b".");
+    entries.retain(|entry| !entry.file_name().is_some_and(is_hidden));
+    Ok(entries)
 }
 
-/// Returns the files with one of the endings in a folder and in the folders below it, in any order.
+fn has_ending(path: &Path, endings: &[&str]) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
+    ending.is_some_and(|ending| endings.contains(&&*ending))
+}
+
+/// Returns the files with one of the endings in a folder and in the folders below it, in any order, except for hidden ones.
 pub(crate) fn files_below(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, DataError> {
     let mut files = Vec::new();
     collect(folder, endings, &mut Vec::new(), &mut files)?;
@@ -189,10 +266,9 @@ fn collect(
     }
     above.push(place);
     for entry in entries(folder)? {
-        let ending = entry.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
         if entry.is_dir() {
             collect(&entry, endings, above, into)?;
-        } else if ending.is_some_and(|ending| endings.contains(&&*ending)) {
+        } else if has_ending(&entry, endings) {
             into.push(entry);
         }
     }

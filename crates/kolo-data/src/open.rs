@@ -1,10 +1,13 @@
 //! Opening a data set by the text on the command line.
 
-use std::path;
+use std::path::{self, Path};
 use std::sync::Arc;
 
+use crate::decode::ENDINGS;
 use crate::entry::{DatasetEntry, Opened};
 use crate::error::DataError;
+use crate::format::documents;
+use crate::listing::files_below;
 use crate::options::OpenOptions;
 use crate::sets::DATASETS;
 use crate::split::Split;
@@ -31,11 +34,14 @@ pub fn open_with(spec: &str, options: &OpenOptions) -> Opened {
         Some((name, folder)) => (name, Some(folder)),
         None => (spec, None),
     };
-    let entry =
-        DATASETS.iter().find(|entry| entry.name == name).ok_or_else(|| DataError::UnknownDataset {
+    let unknown = || match kind_of(Path::new(spec)) {
+        Some(kind) => DataError::NoKind { path: spec.into(), kind },
+        None => DataError::UnknownDataset {
             name: name.into(),
             known: DATASETS.iter().map(DatasetEntry::usage).collect::<Vec<_>>().join(", "),
-        })?;
+        },
+    };
+    let entry = DATASETS.iter().find(|entry| entry.name == name).ok_or_else(unknown)?;
     if let Some((option, value)) =
         options.given().into_iter().find(|(option, _)| !entry.takes.contains(option))
     {
@@ -47,6 +53,23 @@ pub fn open_with(spec: &str, options: &OpenOptions) -> Opened {
         Some(share) if !data.shape().is_text => Ok(Arc::new(Split::new(data, share, options.seed)?)),
         _ => Ok(data),
     }
+}
+
+/// Returns the name of the data set that the user's file or folder is likely to be.
+fn kind_of(path: &Path) -> Option<&'static str> {
+    let has = |endings: &[&str]| files_below(path, endings).is_ok_and(|files| !files.is_empty());
+    if path.is_dir() {
+        let kinds = [
+            (&ENDINGS[..], "folder"),
+            (&["csv"], "csv"),
+            (&["parquet"], "parquet"),
+            (&documents::ENDINGS, "text"),
+        ];
+        return Some(kinds.into_iter().find(|(endings, _)| has(endings)).map_or("folder", |(_, kind)| kind));
+    }
+    let ending = path.is_file().then(|| path.extension()?.to_str()).flatten()?.to_ascii_lowercase();
+    let table = ["csv", "parquet"].into_iter().find(|kind| **kind == ending);
+    table.or(documents::ENDINGS.contains(&&*ending).then_some("text"))
 }
 
 /// Returns true if the data set of a text on the command line takes an option.

@@ -8,6 +8,7 @@ use crate::dataset::{DataSet, ImageDataSet, SampleShape};
 use crate::error::DataError;
 use crate::fingerprint::{ContentHash, Fingerprint};
 use crate::format::documents::{self, ENDINGS};
+use crate::listing::{PARTS, part_at};
 use crate::options::OpenOptions;
 use crate::part::Part;
 use crate::split::{share_of, split};
@@ -18,9 +19,6 @@ pub const CONTEXT: usize = 128;
 
 /// Element of a batch in place of a token behind the end of the text.
 pub const NO_TOKEN: f32 = -1.0;
-
-/// Names of the parts in a folder that has parts, by the number of the part.
-const PARTS: [&str; 3] = ["train", "test", "val"];
 
 /// Texts in memory. The documents of a part follow each other in one stream of tokens, and each is followed
 /// by the token that ends it. A sample is a window of the stream: an image of one row, with the tokens as
@@ -113,11 +111,11 @@ fn texts(documents: &[String]) -> Vec<&str> {
     documents.iter().map(String::as_str).collect()
 }
 
-/// Returns the file or folder of a part.
+/// Returns the file or folder of a part. The name of a folder may have capitals.
 fn part(folder: &Path, name: &str) -> Option<PathBuf> {
     let files = ENDINGS.iter().map(|ending| format!("{name}.{ending}"));
     let mut places = [name.to_owned()].into_iter().chain(files).map(|name| folder.join(name));
-    places.find(|place| place.exists())
+    places.find(|place| place.exists()).or_else(|| part_at(folder, name).filter(|place| place.is_dir()))
 }
 
 /// Joins documents to a stream of tokens.
@@ -225,6 +223,15 @@ mod tests {
         let windows = batch.images.chunks_exact(width);
         let pairs = windows.flat_map(|window| window.windows(2).map(|pair| (pair[0], pair[1])));
         pairs.filter(|(_, next)| *next != NO_TOKEN).collect()
+    }
+
+    #[test]
+    fn folders_of_parts_may_have_capitals() {
+        let (_folder, spec) = texts(&[("Train/1.txt", b"abcdef"), ("Val/1.txt", b"gh")]);
+        let data = open_with(&spec, &options(2)).unwrap();
+        assert_eq!(Part::ALL.map(|part| data.samples(part)), [3, 0, 1]);
+        let (_folder, spec) = texts(&[("Intro.md", b"abcdef"), ("Train.md", b"gh")]);
+        assert_eq!(open_with(&spec, &options(2)).unwrap().samples(Part::Train), 5, "documents of any name");
     }
 
     #[test]

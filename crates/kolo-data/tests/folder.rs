@@ -126,6 +126,143 @@ fn parts_have_folders_of_their_own() {
     );
 }
 
+/// One class teaches nothing: it is that of a folder above a data set, or below the classes.
+#[test]
+fn a_single_class_is_reported_with_the_folder_to_give_instead() {
+    let above = TempDir::new().unwrap();
+    let flowers = above.path().join("flowers");
+    three_classes(&flowers);
+    let warnings = |root: &Path| opened(root, &options()).unwrap().warnings();
+    assert_eq!(warnings(&flowers), [] as [&str; 0]);
+    let has = |root: &Path, class: &str| {
+        format!("{} has 1 class, `{class}`, so there is nothing to learn; give ", root.display())
+    };
+    let instead = |root: &Path| format!("folder:{}, if its folders are the classes", root.display());
+    assert_eq!(warnings(above.path()), [has(above.path(), "flowers") + &instead(&flowers)]);
+    color(&flowers.join("a cat/1.png"), 9, 9, [1, 2, 3]);
+    let cat = flowers.join("a cat");
+    let [one, loose] = <[String; 2]>::try_from(warnings(&cat)).unwrap();
+    assert_eq!(one, has(&cat, "deep") + &instead(&flowers));
+    let words =
+        format!("Kolo leaves out 2 images in {}, beside the folders there: 1.png, z.webp", cat.display());
+    assert_eq!(loose, words);
+    fs::remove_dir_all(flowers.join("dog")).unwrap();
+    fs::remove_dir_all(flowers.join("Bär")).unwrap();
+    assert_eq!(warnings(&flowers), [has(&flowers, "a cat") + "a folder with a folder for each class"]);
+    let split = OpenOptions { val_split: Some(0.4), ..options() };
+    assert_eq!(opened(&flowers, &split).unwrap().warnings().len(), 1, "a split passes it on");
+}
+
+#[test]
+fn images_beside_the_folders_of_a_data_set_are_counted() {
+    let folder = TempDir::new().unwrap();
+    let root = folder.path();
+    ["train", "val"].iter().for_each(|part| three_classes(&root.join(part)));
+    for name in ["1.png", "2.JPG", "train/3.png", "val/4.png", "val/5.png", "val/6.png", "val/7.png"] {
+        color(&root.join(name), 9, 9, [1, 2, 3]);
+    }
+    fs::write(root.join("labels.csv"), "no image").unwrap();
+    let data = opened(root, &options()).unwrap();
+    assert_eq!(Part::ALL.map(|part| data.samples(part)), [5, 0, 5]);
+    let words =
+        [("", 2, "1.png, 2.JPG"), ("/train", 1, "3.png"), ("/val", 4, "4.png, 5.png, 6.png and 1 more")].map(
+            |(below, count, names)| {
+                let images = if count == 1 { "image" } else { "images" };
+                let root = root.display();
+                format!(
+                    "Kolo leaves out {count} {images} in {root}{below}, beside the folders there: {names}"
+                )
+            },
+        );
+    assert_eq!(data.warnings(), words);
+    let trained = OpenOptions { trained: data.preprocessing(), whole_is_test: true, ..options() };
+    assert_eq!(opened(root, &trained).unwrap().warnings().len(), 3);
+}
+
+/// As torchvision does not do: an editor or a system has made them, not the user.
+#[test]
+fn hidden_names_are_skipped() {
+    let folder = with_three_classes(|root| {
+        fs::create_dir(root.join(".empty")).unwrap();
+        color(&root.join(".ipynb_checkpoints/1-checkpoint.png"), 9, 9, [1, 2, 3]);
+        color(&root.join("dog/.ipynb_checkpoints/2-checkpoint.png"), 9, 9, [1, 2, 3]);
+        fs::write(root.join("dog/._2.png"), "resources of a Mac").unwrap();
+        color(&root.join(".thumbnail.png"), 9, 9, [1, 2, 3]);
+    });
+    let plain = with_three_classes(|_| ());
+    let [data, plain] = [&folder, &plain].map(|folder| opened(folder.path(), &options()).unwrap());
+    assert_eq!(data.preprocessing(), plain.preprocessing());
+    assert_eq!(data.fingerprint(Part::Train), plain.fingerprint(Part::Train));
+    assert_eq!(data.warnings(), [] as [&str; 0]);
+    assert_eq!(kolo_data::image_files(&folder.path().join("dog")).unwrap().len(), 2);
+}
+
+#[test]
+fn parts_may_have_capitals_and_other_names_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let root = folder.path();
+    for (part, color_of) in [("Train", 1), ("VAL", 2), ("Test", 3)] {
+        three_classes(&root.join(part));
+        color(&root.join(part).join(format!("dog/{color_of}0.png")), 9, 9, [color_of; 3]);
+    }
+    color(&root.join("VAL/dog/5.png"), 9, 9, [5; 3]);
+    let data = opened(root, &options()).unwrap();
+    assert_eq!(Part::ALL.map(|part| data.samples(part)), [6, 6, 7]);
+    assert_eq!(data.preprocessing().unwrap().label_names, ["Bär", "a cat", "dog"]);
+    let trained = OpenOptions { trained: data.preprocessing(), whole_is_test: true, ..options() };
+    let evaluated = opened(root, &trained).unwrap();
+    assert_eq!(Part::ALL.map(|part| evaluated.samples(part)), [6, 6, 7]);
+
+    // Both spellings, where the system distinguishes them.
+    three_classes(&root.join("train"));
+    let told = refusal(root);
+    assert!(told.contains("/Train: ") && told.contains("/train counts as the part to train on"), "{told}");
+    fs::remove_dir_all(root.join("train")).unwrap();
+
+    fs::rename(root.join("Train"), root.join("Training")).unwrap();
+    fs::rename(root.join("VAL"), root.join("Validation")).unwrap();
+    fs::rename(root.join("Test"), root.join("test")).unwrap();
+    let told = refusal(root);
+    let found = [("Training", "train"), ("Validation", "val")].iter().any(|(folder, part)| {
+        let start =
+            format!("{}/{folder}: looks like a part of the data, and would count as a class", root.display());
+        told == format!("{start}; rename it to `{part}`, or put the folders of the classes into one folder")
+    });
+    assert!(found, "{told}");
+    // Vehicles.
+    let vehicles = TempDir::new().unwrap();
+    ["Bus", "Train"]
+        .iter()
+        .for_each(|class| color(&vehicles.path().join(class).join("1.png"), 9, 9, [1, 2, 3]));
+    assert_eq!(
+        opened(vehicles.path(), &options()).unwrap().preprocessing().unwrap().label_names,
+        ["Bus", "Train"]
+    );
+}
+
+#[test]
+fn a_path_without_its_kind_is_answered_with_the_kind() {
+    let folder = with_three_classes(|_| ());
+    let told = |path: &Path| open(&path.display().to_string()).err().unwrap().to_string();
+    let words = |kind: &str, path: &Path| {
+        let path = path.display();
+        format!("`{path}` is a path, and a data set needs its kind before that: give `{kind}:{path}`")
+    };
+    assert_eq!(told(folder.path()), words("folder", folder.path()));
+    for (name, kind) in
+        [("own.CSV", "csv"), ("own.parquet", "parquet"), ("own.txt", "text"), ("own.jsonl", "text")]
+    {
+        let path = folder.path().join(name);
+        fs::write(&path, "x").unwrap();
+        assert_eq!(told(&path), words(kind, &path));
+    }
+    fs::create_dir_all(folder.path().join("texts/deep")).unwrap();
+    fs::write(folder.path().join("texts/deep/a.md"), "x").unwrap();
+    assert_eq!(told(&folder.path().join("texts")), words("text", &folder.path().join("texts")));
+    fs::write(folder.path().join("own.bin"), "x").unwrap();
+    assert!(told(&folder.path().join("own.bin")).starts_with("unknown data set"));
+}
+
 #[test]
 fn a_trained_model_brings_its_classes_along() {
     let folder = with_three_classes(|_| ());
@@ -214,7 +351,9 @@ fn a_file_that_is_no_image_is_named_and_skipped_only_on_request() {
     let told = data.batch(Part::Train, &[0, 5], None).unwrap_err().to_string();
     let path = folder.path().join("dog/3.png");
     let start = format!("training sample 5: {} is not an image of a known format", path.display());
-    assert!(told.starts_with(&start), "{told}");
+    let end =
+        "restore or remove the file, or begin a run with --skip-unreadable, which leaves such files out";
+    assert!(told.starts_with(&start) && told.ends_with(end), "{told}");
     for threads in [0, 1, 3] {
         let options = OpenOptions { skip_unreadable: true, threads, ..options() };
         let data = opened(folder.path(), &options).unwrap();

@@ -74,6 +74,13 @@ impl LauncherView {
         if let Some(known) = self.launchers.iter().find(|launcher| launcher.id == id) {
             return Ok(known.node_rank);
         }
+        let taken = |rank: usize| self.launchers.iter().find(|launcher| launcher.node_rank == rank);
+        // A full job says it, too: that two launchers have one number is the reason.
+        if let Some(LauncherInfo { node_rank, address, .. }) = wish.and_then(taken) {
+            return Err(format!(
+                "has a node {node_rank} already, at {address}; give each its own --node-rank"
+            ));
+        }
         let count = self.launchers.len();
         if count >= limits.max {
             return Err(format!(
@@ -81,13 +88,8 @@ impl LauncherView {
                 counted(limits.max, "launcher")
             ));
         }
-        let taken = |rank: usize| self.launchers.iter().find(|launcher| launcher.node_rank == rank);
         let lowest_free = || (0..count).find(|rank| taken(*rank).is_none()).unwrap_or(count);
         let node_rank = wish.unwrap_or_else(lowest_free);
-        if let Some(other) = taken(node_rank) {
-            let at = other.address;
-            return Err(format!("has a node {node_rank} already, at {at}; give each its own --node-rank"));
-        }
         self.launchers.push(LauncherInfo { id, node_rank, address });
         Ok(node_rank)
     }
@@ -150,6 +152,11 @@ mod tests {
         assert_eq!(view.admit(12, at(3), Some(2), LIMITS), Ok(2));
         let many = view.admit(13, at(4), None, LIMITS).unwrap_err();
         assert!(many.contains("--nnodes"), "{many}");
+        let twice = view.admit(13, at(4), Some(1), LIMITS).unwrap_err();
+        assert_eq!(
+            twice, "has a node 1 already, at 127.0.0.1:2; give each its own --node-rank",
+            "though it is full"
+        );
     }
 
     #[test]

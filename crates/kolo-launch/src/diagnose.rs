@@ -31,7 +31,8 @@ pub fn diagnose(exits: &[WorkerExit]) -> Option<FailureReport> {
     // After wrong input the others save their work and end for the same reason.
     let is_second = |exit: &WorkerExit| {
         let is_input = root.has_wrong_input() && exit.has_wrong_input();
-        is_input && exit.after > root.after + AT_ONCE && !is_alike(exit, root)
+        let is_later = exit.after > root.after + AT_ONCE;
+        is_input && (is_later || exit.follows_wrong_input()) && !is_alike(exit, root)
     };
     let victim = |exit: &WorkerExit| exit.blames().is_some() || !exit.status.failed() || is_second(exit);
     // One message of several workers is printed once.
@@ -74,7 +75,7 @@ fn clarity(exit: &WorkerExit) -> u8 {
         ExitStatus::Signal(SIGPIPE) => 1,
         // An uncaught error causes SIGABRT, so it counts as little as an exit without a message.
         ExitStatus::Signal(signal) if signal != SIGABRT => 4,
-        _ if exit.reported() => 3,
+        _ if exit.reported() && !exit.follows_wrong_input() => 3,
         _ => 2,
     }
 }

@@ -266,17 +266,22 @@ mod tests {
     /// The others save their work and end for the same reason; a worker with a trouble of its own is shown.
     #[test]
     fn wrong_input_is_one_line() {
-        let failed = |rank: usize, words, kind| {
+        let at = |millis: u64, rank: usize, words, kind| {
             let code = if rank == 1 { 2 } else { 1 };
-            let mut exit =
-                exit(rank, 100 + 900 * rank.abs_diff(1) as u64, ExitStatus::Code(code), Some((words, None)));
+            let mut exit = exit(rank, millis, ExitStatus::Code(code), Some((words, None)));
             exit.error.iter_mut().for_each(|error| error.kind = kind);
             exit
         };
+        let failed = |rank: usize, words, kind| at(100 + 900 * rank.abs_diff(1) as u64, rank, words, kind);
         let input = Some(FailureKind::WrongInput);
         let ended = |kind| failed(0, "step 0 has ended a worker", kind);
         let line = "rank 1 (pid 101) exited with code 2, 0.1 s after the start: a.png is no image";
         assert_eq!(report(&[failed(1, "a.png is no image", input), ended(input)]), line);
+        // The launcher may notice both at once, in any order.
+        for millis in [60, 100, 140] {
+            let other = at(millis, 0, "step 0 has ended a worker", input);
+            assert_eq!(report(&[other, failed(1, "a.png is no image", input)]), line);
+        }
         let text = report(&[failed(1, "a.png is no image", input), ended(None)]);
         assert!(text.starts_with(line) && text.contains("also failed"), "{text}");
     }

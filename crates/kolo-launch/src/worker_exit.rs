@@ -80,6 +80,11 @@ impl WorkerExit {
         self.error.as_ref().is_some_and(|error| error.kind == Some(FailureKind::WrongInput))
     }
 
+    /// Returns true if the worker saved its work and ended because another one's input is wrong.
+    pub(crate) fn follows_wrong_input(&self) -> bool {
+        self.has_wrong_input() && self.status == ExitStatus::Code(1)
+    }
+
     /// Returns `rank 1`, or `worker node0/1.2` if it has no rank.
     pub(crate) fn name(&self) -> String {
         worker_name(self.rank, &self.member)

@@ -73,6 +73,15 @@ pub enum Error {
     /// The folder is of a run with other settings.
     #[error("the run in {} began with {setting} = {there}, not {here}; {}", path.display(), other_recipe(path, setting, there, here, *on_resume))]
     OtherRecipe { path: PathBuf, setting: String, there: String, here: String, on_resume: OnResume },
+    /// The run folder is a file.
+    #[error("{} is a file, and a run needs a folder; choose another --out", path.display())]
+    NoFolder { path: PathBuf },
+    /// The data of a run to continue are not where they were.
+    #[error("{source}; if the data have moved, change `data` in {}", config.display())]
+    DataOfRun { config: PathBuf, source: kolo_data::DataError },
+    /// The folder is not that of a run.
+    #[error("{} is no run folder: it has no config.toml; give the folder that a run was trained with", path.display())]
+    NoConfig { path: PathBuf },
     /// The folder of the run to continue does not exist.
     #[error("there is no run folder {}", path.display())]
     FolderMissing { path: PathBuf },
@@ -257,6 +266,46 @@ mod tests {
     use std::fs;
 
     use crate::{Recipe, RunFolder};
+
+    #[test]
+    fn a_file_and_a_folder_without_a_run_are_named_so() {
+        let place = tempfile::tempdir().unwrap();
+        let (file, empty) = (place.path().join("file"), place.path().join("empty"));
+        fs::write(&file, "x").unwrap();
+        fs::create_dir(&empty).unwrap();
+        let config = Recipe::default();
+        for made in [
+            RunFolder::create(file.clone(), &config),
+            RunFolder::claim(file.clone(), &config, "job"),
+            RunFolder::create_or_continue(file.clone(), &config, None),
+        ] {
+            let words =
+                format!("{} is a file, and a run needs a folder; choose another --out", file.display());
+            assert_eq!(made.unwrap_err().to_string(), words);
+        }
+        for path in [&file, &empty] {
+            let error = RunFolder::at(path.clone()).config().unwrap_err();
+            let words = format!("{} is no run folder: it has no config.toml; give the", path.display());
+            assert!(error.is_input() && error.to_string().starts_with(&words), "{error}");
+        }
+        let error = RunFolder::at(place.path().join("nowhere")).config().unwrap_err();
+        assert!(error.to_string().starts_with("there is no run folder "), "{error}");
+    }
+
+    #[test]
+    fn data_that_have_moved_are_looked_for_where_the_configuration_says() {
+        let run = std::path::Path::new("runs/a");
+        for data in ["folder:/no/such", "cifar10:/no/such", "csv:/no/such"] {
+            let recipe = Recipe { data: data.into(), ..Recipe::default() };
+            let told = |run| recipe.open_data_of(run).err().unwrap().to_string();
+            let plain = told(None);
+            assert!(plain.contains("/no/such; "), "{plain}");
+            let end = "; if the data have moved, change `data` in runs/a/config.toml";
+            assert_eq!(told(Some(run)), plain + end);
+        }
+        let recipe = Recipe { data: "cifar11".into(), ..Recipe::default() };
+        assert!(!recipe.open_data_of(Some(run)).err().unwrap().to_string().contains("have moved"));
+    }
 
     #[test]
     fn another_setting_is_refused_with_what_the_user_may_do() {

@@ -98,8 +98,8 @@ pub enum Error {
     FirstNotFinite { parameter: String },
     /// The loss of a step is NaN or infinite. No parameter has been changed.
     #[error(
-        "the loss of step {step} is {}: training has diverged, or samples hold values that are not numbers; lower the learning rate, clip \
-         the gradient, or look at those samples; Kolo has changed no parameter",
+        "the loss of step {step} is {}, and Kolo has changed no parameter: training has diverged, or samples hold values that are not \
+         numbers; look at those samples, lower the learning rate, or clip the gradient",
         by_shard(*loss, shards)
     )]
     LossNotFinite {
@@ -111,9 +111,9 @@ pub enum Error {
     },
     /// The gradient of a step is not finite, though the loss is. No parameter has been changed.
     #[error(
-        "the gradient of `{parameter}` in step {step} is {value} {origin}, though the loss is finite: training has diverged, an \
-         operation has no gradient where it was used (a root or a norm at 0), or samples hold values that are not numbers; lower the learning \
-         rate, clip the gradient, or look at that operation and at those samples; Kolo has changed no parameter"
+        "the gradient of `{parameter}` in step {step} is {value} {origin}, though the loss is finite, and Kolo has changed no parameter: training has \
+         diverged, an operation has no gradient where it was used (a root or a norm at 0), or samples hold values that are not numbers; look \
+         at that operation and at those samples, lower the learning rate, or clip the gradient"
     )]
     GradientNotFinite {
         /// Number of the step, from 0.
@@ -125,9 +125,9 @@ pub enum Error {
     /// The change of a running statistic, such as the variance of a batch normalization, is not finite. No
     /// statistic and no parameter has been changed.
     #[error(
-        "step {step} would change the statistic `{statistic}` by {value} {origin}, though loss and gradient are finite: what a \
-         layer computes has become too large, or samples hold values that are not numbers; lower the learning rate, clip the gradient, or look \
-         at those samples; Kolo has changed nothing"
+        "step {step} would change the statistic `{statistic}` by {value} {origin}, though loss and gradient are finite, and Kolo has \
+         changed nothing: what a layer computes has become too large, or samples hold values that are not numbers; look at those samples, \
+         lower the learning rate, or clip the gradient"
     )]
     StatisticNotFinite {
         /// Number of the step, from 0.
@@ -139,8 +139,8 @@ pub enum Error {
     /// The update of a step has made values that are not finite, from a finite gradient. The values are
     /// useless, and none is saved: every later call returns the same error.
     #[error(
-        "`{tensor}` is not finite after step {step}, though the gradient is: the update has overflowed; lower the learning rate or \
-         clip the gradient, and continue from an older checkpoint, if there is one"
+        "`{tensor}` is not finite after step {step}, though the gradient is: the update has overflowed; continue from an older \
+         checkpoint, if there is one, and lower the learning rate or clip the gradient"
     )]
     ValuesNotFinite {
         /// Number of the step, from 0.

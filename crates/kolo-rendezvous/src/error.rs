@@ -33,6 +33,12 @@ pub enum Error {
         "cannot listen at {address}: {cause}; choose another port (MASTER_PORT, --master-port) or leave it out"
     )]
     Listen { address: SocketAddr, cause: String },
+    /// The store's address is that of another host.
+    #[error(
+        "cannot listen at {address}, which is no address of this machine: --master (MASTER_ADDR) is that of node 0; give this \
+         machine --node-rank 1 or another number of its own, or correct the address"
+    )]
+    OtherHost { address: SocketAddr },
     /// A worker has a rank outside of its job.
     #[error("there is no {rank} among {world_size}; give all workers the same WORLD_SIZE")]
     UnknownRank {

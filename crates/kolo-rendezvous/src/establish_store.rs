@@ -5,8 +5,7 @@
 //! PyTorch, and other programs. If the user chose the only address, the ranks skip the query: any problem
 //! there is an error.
 
-use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::env::{Endpoint, MASTER_ADDR, WorkerEnv};
@@ -81,11 +80,8 @@ fn announce(
 
 /// Explains why rank 0 cannot listen at an address. Only a bind shows if the address belongs to this host.
 fn explain(endpoint: &Endpoint, address: SocketAddr, error: Error) -> Error {
-    if !matches!(error, Error::Listen { .. }) {
-        return error;
-    }
-    match TcpListener::bind((address.ip(), 0)) {
-        Err(cause) if cause.kind() == ErrorKind::AddrNotAvailable => {
+    match error {
+        Error::OtherHost { .. } => {
             let (host, ip) = (endpoint.host(), address.ip());
             let leads = if host == ip.to_string() { String::new() } else { format!(" (it leads to {ip})") };
             let problem = format!(

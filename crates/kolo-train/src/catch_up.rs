@@ -1,6 +1,10 @@
 //! A worker's progress and its role as a writer, when it joins and after a change of members.
 
+use std::path::{Path, PathBuf};
+
+use kolo_claim::Owner;
 use kolo_comm::Rank;
+use kolo_comm::env::LOCAL_RANK;
 use kolo_data::{DataSet, Preprocessing};
 use kolo_ddp::checkpoint::{self, Position};
 use kolo_metrics::{Progress, Record, SinkContext, StepRow};
@@ -219,10 +223,14 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             Err(Error::Recipe(NotTheWriter(refusal))) => Some(refusal.clone()),
             _ => None,
         };
-        let is_held = claims.is_some() && claimed.is_ok();
-        let (is_held, refusal) = self.ddp.group().broadcast_value((is_held, refusal), Rank(0))?;
+        let held = claims.filter(|_| claimed.is_ok()).map(|folder| absolute(folder.path()));
+        let is_held = held.is_some();
+        let (held, refusal) = self.ddp.group().broadcast_value((held, refusal), Rank(0))?;
         if let Some(refusal) = refusal {
             return Err(NotTheWriter(refusal).into());
+        }
+        if let Some(written) = held.filter(|_| begins) {
+            self.look_at_folder(&written);
         }
         if is_held {
             self.lineage.has_held = true;
@@ -234,12 +242,31 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         })
     }
 
+    /// Warns if this node does not see the folder that rank 0 has claimed. One worker of each launcher looks.
+    fn look_at_folder(&mut self, written: &Path) {
+        let (rank, is_first) = (self.ddp.rank(), std::env::var(LOCAL_RANK).is_ok_and(|local| local == "0"));
+        let Some(folder) = self.job.folder.as_ref().filter(|_| rank.0 > 0 && is_first) else { return };
+        if !self.lineage.is_claimed(folder.path()) {
+            let (own, host) = (absolute(folder.path()), Owner::this_process().host);
+            self.warnings.tell(format!(
+                "{rank} on {host} does not find in its run folder {} what rank 0 writes to {}: give all nodes the same \
+                 folder on a disk that they share (--out), or the run is lost with rank 0's node",
+                own.display(),
+                written.display()
+            ));
+        }
+    }
+
     fn record_generation(&mut self, writer: &mut RunWriter, progress: &Progress) {
         let world_size = self.ddp.group().world_size();
         if let Some(generation) = &self.ddp.generation() {
             self.tell(writer, &Record::Generation { generation, world_size }, progress);
         }
     }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or(path.into())
 }
 
 /// Keeps the preprocessing of a data set's images in the run folder, if the data set describes it.

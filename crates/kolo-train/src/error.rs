@@ -7,6 +7,9 @@ use kolo_data::{DataError, PrefetchError};
 use kolo_ddp::binding::BindingError;
 use kolo_elastic::WRONG_INPUT;
 
+/// Beginning of the message of a run whose last checkpoint could not be written.
+pub const CHECKPOINT_LOST: &str = "Kolo has written everything but the last checkpoint";
+
 /// Reason that a run could not begin, continue, or end regularly.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -84,7 +87,7 @@ pub enum Error {
         setting: String,
     },
     /// The last checkpoint could not be written.
-    #[error("Kolo has written everything but the last checkpoint: {0}")]
+    #[error("{CHECKPOINT_LOST}: {0}")]
     CheckpointLost(Box<Error>),
     /// Rank 0 could not write the end of the run; contains its message.
     #[error("{0}")]

@@ -57,7 +57,7 @@ mod trainer;
 mod warn;
 mod worker;
 
-pub use error::Error;
+pub use error::{CHECKPOINT_LOST, Error};
 pub use flow::{Answer, Flow};
 pub use framework::{Framework, Pass};
 pub use job::{Job, Membership, TUNED_STREAMS, replaces_another};

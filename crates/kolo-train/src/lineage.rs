@@ -4,9 +4,15 @@
 //! claim, so the next rank 0, if it was in that group, succeeds it at once. A part of the job that was cut
 //! off does not know the other part's claims, whatever its generation numbers, and is refused.
 
-use kolo_claim::Candidate;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use kolo_claim::{Candidate, Claim, ClaimFiles, Standing};
 use kolo_comm::{Error, Group};
 
+/// Time after which a claim must be visible on other hosts, and the time between two looks.
+const VISIBLE_WITHIN: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Number of the last claims to keep. All but the last one matter only for generations that ended before
 /// their rank 0 had claimed the folder.
 const KNOWN: usize = 32;
@@ -42,6 +48,19 @@ impl Lineage {
         group.barrier()?;
         let (job, known) = (self.job.clone(), self.known.clone());
         Ok(Candidate { id, job, generation, known, has_held: self.has_held, take_over: false })
+    }
+
+    /// Returns true if the claim to a folder is one of this job, as it is wherever rank 0's folder is shared.
+    pub(crate) fn is_claimed(&self, folder: &Path) -> bool {
+        let is_own = |claim: &Claim| claim.job == self.job || self.known.contains(&claim.id);
+        let until = Instant::now() + VISIBLE_WITHIN;
+        loop {
+            match ClaimFiles::of(folder).newest() {
+                Ok(Some(Standing { claim, .. })) if claim.as_ref().is_none_or(is_own) => return true,
+                _ if Instant::now() >= until => return false,
+                _ => std::thread::sleep(POLL_INTERVAL),
+            }
+        }
     }
 }
 

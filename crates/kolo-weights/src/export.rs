@@ -21,7 +21,7 @@ pub struct Exported {
     pub description: Description,
     /// File of the description, `<file>.json`.
     pub description_path: PathBuf,
-    /// Number of the model's tensors.
+    /// Number of the tensors in the file.
     pub tensors: usize,
 }
 
@@ -69,13 +69,12 @@ pub fn export(
     let reader = Reader::open(&checkpoint(run, which)?)?;
     let tensors: Arc<dyn Tensors> = Arc::new(CheckpointTensors::new(&reader, format.stored));
     let description = Description::of(run, &reader.position()?)?;
-    let count = tensors.heads().len();
     // Damage is found before anything is written.
-    if count > 0 {
+    if !tensors.heads().is_empty() {
         tensors.bytes(0)?;
     }
     let mut made = Vec::new();
-    let write = || -> Result<(), WeightsError> {
+    let write = || -> Result<usize, WeightsError> {
         if let Some(folder) = &format.folder {
             let config = (folder.encode)(tensors.heads(), &description)?;
             fs::create_dir(out).map_err(|e| Error::file(out, e))?;
@@ -93,14 +92,14 @@ pub fn export(
         made.push(description_path.clone());
         write_new_with(&file, |draft| (format.write)(&tensors, &description, draft))
     };
-    if let Err(error) = write() {
+    let written = write();
+    if written.is_err() {
         // Half an export would be in the way of the next one.
         for path in made.iter().rev() {
             let _ = if path.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
         }
-        return Err(error);
     }
-    Ok(Exported { description, description_path, tensors: count })
+    Ok(Exported { description, description_path, tensors: written? })
 }
 
 /// Returns the path of one of a run's checkpoints; warns about newer ones that are damaged.
@@ -155,10 +154,10 @@ fn write_new(path: &Path, data: &[u8]) -> Result<(), WeightsError> {
 }
 
 /// Like [`write_new`], with a function that writes the draft.
-fn write_new_with(
+fn write_new_with<T>(
     path: &Path,
-    write: impl FnOnce(&Draft<'_>) -> Result<(), WeightsError>,
-) -> Result<(), WeightsError> {
+    write: impl FnOnce(&Draft<'_>) -> Result<T, WeightsError>,
+) -> Result<T, WeightsError> {
     let fail = |e| WeightsError::from(Error::file(path, e));
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // Like any new file, with the permissions that the umask leaves.
@@ -166,10 +165,10 @@ fn write_new_with(
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder)
         .map_err(|e| fail(e.kind().into()))?;
-    write(&Draft { path: draft.path(), out: path })?;
+    let written = write(&Draft { path: draft.path(), out: path })?;
     draft.as_file().sync_all().map_err(fail)?;
     match draft.persist_noclobber(path) {
-        Ok(_) => kolo_durable::sync_folder(folder).map_err(fail),
+        Ok(_) => kolo_durable::sync_folder(folder).map_err(fail).map(|()| written),
         Err(e) if e.error.kind() == ErrorKind::AlreadyExists => {
             Err(WeightsError::OutTaken { path: path.into() })
         }

@@ -11,7 +11,7 @@ use kolo_recipe::Recipe;
 use crate::description::Description;
 use crate::error::WeightsError;
 
-type Write = fn(&Arc<dyn Tensors>, &Description, &Draft<'_>) -> Result<(), WeightsError>;
+type Write = fn(&Arc<dyn Tensors>, &Description, &Draft<'_>) -> Result<usize, WeightsError>;
 
 /// A format in which weights are exported, and from which they are loaded.
 pub struct WeightFormat {
@@ -24,7 +24,7 @@ pub struct WeightFormat {
     /// Returns the place in a file of the tensor at a path of the model.
     pub(crate) stored: fn(path: &str) -> Stored,
     /// Writes a file: its tensors, as they are stored there, and the description as JSON. Holds one tensor at
-    /// a time.
+    /// a time. Returns their number.
     pub(crate) write: Write,
     /// Returns true for the beginning of a file of this format.
     pub(crate) recognizes: fn(&[u8]) -> bool,

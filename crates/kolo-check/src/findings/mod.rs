@@ -7,6 +7,7 @@ mod clocks;
 mod cores;
 mod data;
 mod data_differs;
+mod data_warnings;
 mod disk_space;
 mod evaluation;
 mod huge_pages;
@@ -64,6 +65,7 @@ pub static CHECKS: &[Check] = &[
     checkpoint::CHECK,
     data::CHECK,
     data_differs::CHECK,
+    data_warnings::CHECK,
     unread_files::CHECK,
     learning_rate::CHECK,
     scaling::CHECK,

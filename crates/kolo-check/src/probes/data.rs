@@ -13,6 +13,8 @@ pub struct DataFacts {
     pub fingerprint: Option<String>,
     /// Number of samples that the rank has read.
     pub read: SamplesRead,
+    /// Warnings of the data set, as a run would give them.
+    pub warnings: Vec<String>,
 }
 
 /// Number of samples that a rank has read.

@@ -31,10 +31,9 @@ pub(crate) struct Documents {
 }
 
 /// Returns the files with documents in a folder and in the folders below it, in the order of their paths.
-/// Names in the folder that begin with a dot are hidden, as those of `.git`.
+/// Names that begin with a dot are hidden, as those of `.git`.
 pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     let mut files = files_below(folder, &ENDINGS)?;
-    files.retain(|file| !is_hidden(file.strip_prefix(folder).unwrap_or(file)));
     files.sort_unstable();
     Ok(files)
 }
@@ -50,10 +49,6 @@ pub(crate) fn read(path: &Path) -> Result<Documents, DataError> {
         all.marked.extend(is_marked.then_some(path));
     }
     Ok(all)
-}
-
-fn is_hidden(path: &Path) -> bool {
-    path.components().any(|part| part.as_os_str().as_encoded_bytes().starts_with(b"."))
 }
 
 /// True for UTF-16: its byte order mark, or characters of Latin-1 without one.

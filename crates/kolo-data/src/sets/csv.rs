@@ -13,6 +13,7 @@ use crate::format::sheet::composed;
 use crate::options::OpenOptions;
 use crate::part::Part;
 use crate::preprocessing::{Preprocessing, TableColumns};
+use crate::sets::folder::one_class;
 use crate::sets::table_file::{TableFile, fitted};
 
 pub(super) const ENTRY: DatasetEntry = DatasetEntry {
@@ -40,6 +41,7 @@ struct Table {
     columns: TableColumns,
     classes: Vec<String>,
     parts: [Rows; 3],
+    path: PathBuf,
 }
 
 #[derive(Debug, Default)]
@@ -71,20 +73,22 @@ impl Table {
             texts[part as usize] = Some(read(path)?);
         }
         match trained {
-            Some((columns, classes)) => Table::of(texts, columns.clone(), classes.clone()),
+            Some((columns, classes)) => Table::of(path, texts, columns.clone(), classes.clone()),
             None => {
                 let (columns, classes) = fitted(&texts, options)?;
-                Table::of(texts, columns, classes)
+                Table::of(path, texts, columns, classes)
             }
         }
     }
 
     fn of(
+        path: &Path,
         texts: [Option<TableFile>; 3],
         columns: TableColumns,
         classes: Vec<String>,
     ) -> Result<Self, DataError> {
-        let mut table = Table { header: Vec::new(), columns, classes, parts: Default::default() };
+        let mut table =
+            Table { header: Vec::new(), columns, classes, parts: Default::default(), path: path.into() };
         let known: Vec<String> = table.classes.iter().map(|class| composed(class)).collect();
         let mut first: Option<PathBuf> = None;
         for (text, part) in texts.into_iter().zip(&mut table.parts) {
@@ -165,6 +169,12 @@ impl DataSet for Table {
             table: Some(self.columns.clone()),
         })
     }
+
+    fn warnings(&self) -> Vec<String> {
+        let [class] = &*self.classes else { return Vec::new() };
+        let column = &self.columns.label;
+        vec![one_class(&self.path, class) + &format!("; name another column than `{column}` with --label")]
+    }
 }
 
 impl ImageDataSet for Table {
@@ -217,6 +227,8 @@ mod tests {
     fn names_are_the_same_in_either_form_of_unicode() {
         let two = opened("L\u{e4}nge,Art\n1,gr\u{fc}n\n2,gru\u{308}n\n", Some("Art")).unwrap();
         assert_eq!(two.shape().classes, 1);
+        let warning = "own.csv has 1 class, `gr\u{fc}n`, so there is nothing to learn; name another column than `Art` with --label";
+        assert!(two.warnings()[0].ends_with(warning) && two.warnings().len() == 1, "{:?}", two.warnings());
         let columns = |data: Arc<dyn ImageDataSet>| data.preprocessing().unwrap().table.unwrap();
         let label = opened("La\u{308}nge,b\n1,2\n3,4\n", Some("L\u{e4}nge")).unwrap();
         assert_eq!(columns(label).label, "L\u{e4}nge");

@@ -13,7 +13,7 @@ use crate::entry::{DatasetEntry, Location};
 use crate::error::DataError;
 use crate::fingerprint::{ContentHash, Fingerprint};
 use crate::geometry::{altered, centered, resized_side};
-use crate::listing::{Listing, Sample};
+use crate::listing::{Listing, Sample, instead_of};
 use crate::options::OpenOptions;
 use crate::part::Part;
 use crate::preprocessing::Preprocessing;
@@ -25,6 +25,8 @@ const SIZE: usize = 224;
 const LARGEST: usize = 4096;
 /// Most names of skipped files in a warning.
 const NAMED: usize = 100;
+/// Most names of images that belong to no class in a warning.
+const FEW: usize = 3;
 
 /// Mean and standard deviation of ImageNet's training images by channel, as of torchvision's models.
 const IMAGENET: [[f32; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
@@ -159,10 +161,10 @@ impl DataSet for FolderSet {
         let mut images = vec![0.0; indices.len() * self.channels * pixels];
         for (&index, out) in indices.iter().zip(images.chunks_exact_mut(self.channels * pixels)) {
             let path = &samples[index].path;
-            let picture = decode::read(path, self.channels).map_err(|problem| DataError::Sample {
+            let picture = decode::read(path, self.channels).map_err(|problem| DataError::SampleFile {
                 part,
                 index,
-                file: Some(path.clone()),
+                file: path.clone(),
                 problem,
             })?;
             let picture = match augment {
@@ -221,17 +223,41 @@ impl DataSet for FolderSet {
     }
 
     fn warnings(&self) -> Vec<String> {
-        let count = self.skipped.len();
-        if count == 0 {
-            return Vec::new();
+        let mut all = Vec::new();
+        if let [class] = &*self.listing.classes {
+            let instead = match instead_of(&self.root, class) {
+                Some(folder) => format!("folder:{}, if its folders are the classes", folder.display()),
+                None => "a folder with a folder for each class".into(),
+            };
+            all.push(one_class(&self.root, class) + &format!("; give {instead}"));
         }
-        let names: Vec<String> =
-            self.skipped.iter().take(NAMED).map(|path| path.display().to_string()).collect();
-        let more = match count.saturating_sub(NAMED) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        vec![format!("Kolo skips {}: {}{more}", counted(count, "unreadable file"), names.join(", "))]
+        for (folder, images) in &self.listing.loose {
+            let below: Vec<&Path> =
+                images.iter().map(|image| image.strip_prefix(folder).unwrap_or(image)).collect();
+            let count = counted(images.len(), "image");
+            let words = format!("Kolo leaves out {count} in {}, beside the folders there", folder.display());
+            all.push(format!("{words}: {}", listed(&below, FEW)));
+        }
+        if !self.skipped.is_empty() {
+            let skipped: Vec<&Path> = self.skipped.iter().map(|path| &**path).collect();
+            let count = counted(skipped.len(), "unreadable file");
+            all.push(format!("Kolo skips {count}: {}", listed(&skipped, NAMED)));
+        }
+        all
+    }
+}
+
+/// Says that data have a single class.
+pub(super) fn one_class(data: &Path, class: &str) -> String {
+    format!("{} has 1 class, `{class}`, so there is nothing to learn", data.display())
+}
+
+/// Names the first paths.
+fn listed(paths: &[&Path], named: usize) -> String {
+    let names: Vec<String> = paths.iter().take(named).map(|path| path.display().to_string()).collect();
+    match paths.len().saturating_sub(named) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
     }
 }
 

@@ -96,7 +96,7 @@ pub fn links() -> String {
         text += &format!(
             "  {:8} {:>6} Gbit/s × {:.2}, {:>4.1} µs, {} µs a message: {}\n",
             link.name,
-            link.gigabits,
+            (link.gigabits * 10.0).round() / 10.0,
             link.payload,
             link.latency * 1e6,
             link.per_message * 1e6,

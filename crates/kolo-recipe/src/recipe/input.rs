@@ -94,6 +94,21 @@ impl Recipe {
         kolo_data::open_with(&self.data, &self.open_options())
     }
 
+    /// Opens the data set as [`Recipe::open_data`] does, for the run in a folder if it continues one.
+    ///
+    /// # Errors
+    ///
+    /// The same; if the run's data are gone, the error says where to write their new place.
+    pub fn open_data_of(&self, run: Option<&Path>) -> Result<Arc<dyn ImageDataSet>, Error> {
+        use DataError::{FolderMissing, PathMissing};
+        self.open_data().map_err(|source| match (run, &source) {
+            (Some(run), PathMissing { .. } | FolderMissing { .. }) => {
+                Error::DataOfRun { config: run.join("config.toml"), source }
+            }
+            _ => source.into(),
+        })
+    }
+
     /// Returns the options with which the data set is opened.
     pub fn open_options(&self) -> OpenOptions {
         let InputConfig { size, channels, label, context, val_split, skip_unreadable, .. } =

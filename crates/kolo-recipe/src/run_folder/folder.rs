@@ -119,7 +119,13 @@ impl RunFolder {
             return Err(Error::WithinRun { path: self.path.clone(), run });
         }
         if !self.path.is_dir() {
-            return Err(Error::FolderMissing { path: self.path.clone() });
+            return Err(match self.path.exists() {
+                true => Error::NoConfig { path: self.path.clone() },
+                false => Error::FolderMissing { path: self.path.clone() },
+            });
+        }
+        if !self.is_run() {
+            return Err(Error::NoConfig { path: self.path.clone() });
         }
         let mut config = Recipe::read(&self.path.join(CONFIG))?;
         self.set_tokenizer(&mut config);

@@ -233,6 +233,7 @@ impl RunFolder {
         match self.is_run() && !self.has_checkpoints() && !self.is_complete() {
             true => Error::NothingToResume { path: self.path },
             false if self.is_run() => Error::FolderTaken { path: self.path },
+            false if self.path.is_file() => Error::NoFolder { path: self.path },
             false => Error::NotARun { path: self.path },
         }
     }

@@ -29,7 +29,7 @@ fn write(
     tensors: &Arc<dyn Tensors>,
     description: &Description,
     draft: &Draft<'_>,
-) -> Result<(), WeightsError> {
+) -> Result<usize, WeightsError> {
     let deferred = |(number, head): (usize, &TensorHead)| {
         let source = Arc::clone(tensors);
         let read = move || match source.bytes(number) {
@@ -43,7 +43,8 @@ fn write(
     let writer = Writer::new(all).with_metadata(KEY, &description.json()?).auto_extension(false);
     // Its errors hold the words of the system's.
     let fail = |e: burn_pack::Error| WeightsError::Encode { what: draft.out.into(), problem: e.to_string() };
-    writer.write_to_file_in_place(draft.path).map_err(fail)
+    writer.write_to_file_in_place(draft.path).map_err(fail)?;
+    Ok(tensors.heads().len())
 }
 
 fn description(path: &Path) -> Option<String> {

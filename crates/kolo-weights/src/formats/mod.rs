@@ -67,10 +67,15 @@ mod tests {
     }
 
     /// Returns the bytes of a file.
-    pub(super) fn written(write: impl FnOnce(&Draft<'_>) -> Result<(), WeightsError>) -> Vec<u8> {
+    pub(super) fn written(write: impl FnOnce(&Draft<'_>) -> Result<usize, WeightsError>) -> Vec<u8> {
         let file = tempfile::NamedTempFile::new().unwrap();
-        write(&Draft { path: file.path(), out: Path::new("x") }).unwrap();
-        fs::read(file.path()).unwrap()
+        let count = write(&Draft { path: file.path(), out: Path::new("x") }).unwrap();
+        let bytes = fs::read(file.path()).unwrap();
+        // What is told the user is what is there.
+        if let Ok(tensors) = safetensors::SafeTensors::deserialize(&bytes) {
+            assert_eq!(count, tensors.len());
+        }
+        bytes
     }
 
     fn tensor(shape: &[usize]) -> NamedTensor {

@@ -51,12 +51,13 @@ impl Part {
 }
 
 /// Writes a file with these entries of metadata, in their order: the crate's own would differ between files.
+/// Returns the number of its tensors.
 pub(super) fn write(
     mut parts: Vec<Part>,
     tensors: &dyn Tensors,
     metadata: &[(&str, String)],
     draft: &Draft<'_>,
-) -> Result<(), WeightsError> {
+) -> Result<usize, WeightsError> {
     // By descending alignment of their types, then by name, as the format's crate orders them.
     parts.sort_by(|a, b| {
         dtype(b.head.element).cmp(&dtype(a.head.element)).then_with(|| a.head.name.cmp(&b.head.name))
@@ -73,7 +74,8 @@ pub(super) fn write(
             Elements::Given(bytes) => put(bytes)?,
         }
     }
-    file.flush().map_err(|error| draft.failed(error))
+    file.flush().map_err(|error| draft.failed(error))?;
+    Ok(parts.len())
 }
 
 /// Returns the header of a file with these parts.

@@ -74,7 +74,7 @@ fn write(
     tensors: &Arc<dyn Tensors>,
     description: &Description,
     draft: &Draft<'_>,
-) -> Result<(), WeightsError> {
+) -> Result<usize, WeightsError> {
     let mut parts = safetensors_file::parts(&**tensors);
     let norms = tensors.heads().iter().filter_map(|head| head.name.strip_suffix("running_var"));
     parts.extend(norms.map(|norm| Part::integer(format!("{norm}{COUNT}"), description.step)));

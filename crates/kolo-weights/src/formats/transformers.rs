@@ -137,7 +137,7 @@ fn write(
     tensors: &Arc<dyn Tensors>,
     description: &Description,
     draft: &Draft<'_>,
-) -> Result<(), WeightsError> {
+) -> Result<usize, WeightsError> {
     let (key, value) = FORMAT;
     let metadata = [(key, value.into()), (KEY, description.json()?)];
     safetensors_file::write(safetensors_file::parts(&**tensors), &**tensors, &metadata, draft)

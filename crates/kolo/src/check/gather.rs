@@ -36,8 +36,9 @@ pub(crate) fn gather(group: &Group, request: &CheckRequest<'_>) -> Result<Facts,
     let here = nodes.iter().find(|ranks| ranks.contains(&group.rank())).map_or(1, Vec::len);
     let threads = std::thread::available_parallelism().map_or(1, usize::from) / here.max(1);
     let words = (group.rank() == Rank(0)).then(|| format!("reading the samples of {}", request.recipe.data));
-    let data =
-        note_if_long(words.as_ref(), || samples::read(request.recipe, threads)).map_err(|e| e.to_string());
+    let run = request.resumes.then_some(&*folder);
+    let read = || samples::read(request.recipe, run, threads).map_err(|e| e.to_string());
+    let data = note_if_long(words.as_ref(), read);
     let stated = request.recipe.stated()?;
     let own = RankFacts {
         is_server: group.is_server(),

@@ -114,8 +114,8 @@ mod tests {
     use super::*;
 
     fn of(recipe: &Recipe) -> Settings {
-        let read = SamplesRead { read: 32, of: 32 };
-        let data = DataFacts { samples: 10_000, test_samples: 2_000, fingerprint: None, read };
+        let (read, warnings) = (SamplesRead { read: 32, of: 32 }, Vec::new());
+        let data = DataFacts { samples: 10_000, test_samples: 2_000, fingerprint: None, read, warnings };
         let folder = Path::new("nowhere/run");
         let request = CheckRequest {
             recipe,

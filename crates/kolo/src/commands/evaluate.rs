@@ -89,10 +89,12 @@ impl Evaluate {
             DataError::NoPath { usage, .. } if self.data.is_none() => {
                 Failure::from(Error::NoDataKnown { path: self.path.clone(), usage })
             }
-            DataError::UnknownDataset { .. } if self.data.is_none() => Failure::input(format!(
-                "{}: the data of this run is a program's own, which has to evaluate it; or give --data",
-                self.path.display()
-            )),
+            DataError::UnknownDataset { .. } | DataError::NoKind { .. } if self.data.is_none() => {
+                Failure::input(format!(
+                    "{}: the data of this run is a program's own, which has to evaluate it; or give --data",
+                    self.path.display()
+                ))
+            }
             error => Failure::input(error),
         })?;
         if images.shape().is_text {

@@ -167,6 +167,8 @@ fn wrong_words_are_named_with_their_remedy() {
         ),
         (&["train", "--model", "vgg16"], &["vgg16", "at least 32 × 32", "28 × 28"]),
         (&["train", "--resume", "nowhere"], &["no run folder nowhere"]),
+        (&["train", "--resume", "."], &[". is no run folder: it has no config.toml"]),
+        (&["train", "--data", "."], &["`.` is a path, and a data set needs its kind", "give `folder:.`\n"]),
         (&["train", "--resume", "nowhere", "--lr", "1"], &["--lr", "cannot be used with"]),
         (
             &["train", "--resume", "nowhere", "--seed", "9"],
@@ -282,6 +284,12 @@ fn broken_data_files_are_named() {
         "{error}"
     );
     assert!(!folder.path().join("run").exists());
+    // The others of a job save their work and say no more of it.
+    let more = ["--nproc", "2", "--batch-size", "2", "--warmup-steps", "0", "--out", "two"];
+    let (code, error) = fail(folder.path(), &[&train[..7], &more].concat());
+    let last = error.lines().last().unwrap_or_default();
+    assert!(code == 2 && last.starts_with("error: rank ") && last.contains("--skip-unreadable"), "{error}");
+    assert!(!error.contains("also failed") && !error.contains("samples in question"), "{error}");
 }
 
 #[test]

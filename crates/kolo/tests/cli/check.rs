@@ -135,6 +135,33 @@ fn data_checkpoints_and_runs_that_are_there_are_looked_at() {
     assert!(checked.found("checkpoint").contains("holds no checkpoint to continue from"));
 }
 
+#[test]
+fn a_single_class_and_files_that_are_left_out_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    for (class, value) in [("rose", 10), ("tulip", 200)] {
+        let place = folder.path().join("above/flowers").join(class);
+        std::fs::create_dir_all(&place).unwrap();
+        let image = [&b"P5 4 4 255\n"[..], &[value; 16]].concat();
+        (0..8).for_each(|number| std::fs::write(place.join(format!("{number}.pgm")), &image).unwrap());
+    }
+    let small = ["--nproc", "1", "--model", "mlp", "--size", "4", "--batch-size", "4", "--warmup-steps", "0"];
+    let of = |data: &str, more: &[&str]| {
+        check(folder.path(), &[&small[..], &["--data", &format!("folder:above{data}")], more].concat())
+    };
+    assert!(!of("/flowers", &[]).names().contains(&"data warnings"));
+    let one = of("", &[]).found("data warnings");
+    let end = "above/flowers, if its folders are the classes";
+    assert!(one.contains("above has 1 class, `flowers`, so there is") && one.ends_with(end), "{one}");
+    std::fs::write(folder.path().join("above/flowers/rose/3.pgm"), "P5 4 4 255\n").unwrap();
+    let damaged = of("/flowers", &[]).found("data");
+    assert!(
+        damaged.contains("rose/3.pgm is not a whole image") && damaged.contains("--skip-unreadable"),
+        "{damaged}"
+    );
+    let skipped = of("/flowers", &["--skip-unreadable"]).found("data warnings");
+    assert_eq!(skipped, "Kolo skips 1 unreadable file: rose/3.pgm");
+}
+
 /// Two nodes, each in a folder of its own, whose relative paths mean other files.
 #[test]
 fn nodes_that_differ_are_told() {
@@ -164,6 +191,41 @@ fn nodes_that_differ_are_told() {
     assert!(checked.found("data differs").contains("but others: their hashes differ"));
     assert!(checked.found("shared folder").contains("rank 1"));
     assert_eq!(nodes.map(|node| node.status.code()), [Some(4); 2], "{:?}", checked.findings);
+}
+
+/// Rank 0's node alone would have the checkpoints.
+#[test]
+fn a_run_folder_that_nodes_do_not_share_is_told() {
+    let place = tempfile::tempdir().unwrap();
+    let shared = place.path().join("shared").display().to_string();
+    for (out, is_told) in [("run", true), (&*shared, false)] {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let master = format!("127.0.0.1:{port}");
+        let folder = |node: usize| place.path().join(format!("node{node}"));
+        let start = |node: usize| {
+            std::fs::create_dir_all(folder(node)).unwrap();
+            let number = node.to_string();
+            let launch = [
+                "launch", "--nproc", "1", "--nnodes", "2", "--node-rank", &number, "--master", &master, "--",
+            ];
+            let program = [env!("CARGO_BIN_EXE_kolo"), "train", "--model", "mlp", "--batch-size", "8"];
+            let job = ["--steps", "2", "--warmup-steps", "0", "--out", out];
+            let mut command = kolo(&folder(node), &[&launch[..], &program, &job].concat());
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let nodes = [start(0), start(1)].map(|node| node.wait_with_output().unwrap());
+        let told = nodes.each_ref().map(|node| String::from_utf8_lossy(&node.stderr).into_owned());
+        assert!(nodes.iter().all(|node| node.status.success()), "{told:?}");
+        let [written, own] = [0, 1].map(|node| folder(node).join(out).display().to_string());
+        let words =
+            format!("does not find in its run folder {own} what rank 0 writes to {written}: give all nodes");
+        assert_eq!(
+            [told[0].contains("does not find"), told[1].contains(&words)],
+            [false, is_told],
+            "{told:?}"
+        );
+        assert_eq!(told[1].contains("does not find"), is_told, "{told:?}");
+    }
 }
 
 #[test]

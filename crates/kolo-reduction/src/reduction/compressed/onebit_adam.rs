@@ -84,9 +84,10 @@ impl Reducer for OnebitAdam {
         for (own, other) in [(self.warmup_steps as f64, "freeze_after"), (self.beta1, "beta1")] {
             let own = Value::Number(own);
             if theirs.get(other) != Some(own) {
+                let option = other.replace('_', "-");
                 return Err(format!(
                     "`onebit-adam` says the momentum of an Adam whose second moment stays as it is after the warm-up; \
-                     take the optimizer `adam` or `adamw` with {other} {own}"
+                     take the optimizer `adam` or `adamw` with {other} {own} (--{option} {own})"
                 ));
             }
         }
@@ -344,6 +345,16 @@ mod tests {
 
     /// The warm-up has the exact sum. Afterwards the difference from the new momentum is in the errors of
     /// the workers and of the owner, and the optimizer's gradient leads to that momentum.
+    #[test]
+    fn another_optimizer_is_answered_with_the_option() {
+        let told = |theirs: &Settings| Reducer::check(&OnebitAdam::default(), "adam", theirs).unwrap_err();
+        let frozen = Settings::default().with("freeze_after", 1000.0);
+        let words = told(&Settings::default());
+        assert!(words.ends_with("with freeze_after 1000 (--freeze-after 1000)"), "{words}");
+        let words = told(&frozen);
+        assert!(words.ends_with("with beta1 0.9 (--beta1 0.9)"), "{words}");
+    }
+
     #[test]
     fn the_momentum_is_followed_and_nothing_is_lost() {
         let spec = ParamSpec::new("matrix", vec![LEN], Kind::Parameter { decay: true });

@@ -36,15 +36,16 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`Error::Listen`]: the operating system refuses. [`Error::System`]: it refuses a thread.
+    /// [`Error::Listen`] and [`Error::OtherHost`]: the operating system refuses. [`Error::System`]: it refuses a thread.
     /// [`Error::Environment`]: `address` is not loopback, but there is no token.
     pub fn start(address: SocketAddr, world: usize, access: &Access) -> Result<Server, Error> {
         access.may_listen(address.ip())?;
         let fail = |cause: io::Error| match address.ip().to_canonical().is_loopback() {
-            true if cause.kind() == io::ErrorKind::AddrNotAvailable => {
-                Error::LoopbackDown { address: address.ip() }
+            _ if cause.kind() != io::ErrorKind::AddrNotAvailable => {
+                Error::Listen { address, cause: cause.to_string() }
             }
-            _ => Error::Listen { address, cause: cause.to_string() },
+            true => Error::LoopbackDown { address: address.ip() },
+            false => Error::OtherHost { address },
         };
         let listener = TcpListener::bind(address).map_err(fail)?;
         let shared = Arc::new(Shared { world, ..Shared::default() });

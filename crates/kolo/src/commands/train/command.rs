@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use kolo::Failure;
 use kolo_burn_train::{
-    Job, LOG_FORMAT, LogFormat, Membership, RUN_FOLDER, RangeTest, SampleCounts, check_resume,
-    replaces_another,
+    CHECKPOINT_LOST, Job, LOG_FORMAT, LogFormat, Membership, RUN_FOLDER, RangeTest, SampleCounts,
+    check_resume, replaces_another,
 };
 use kolo_comm::env::{self, is_worker};
 use kolo_comm::{Op, Rank};
@@ -45,7 +45,7 @@ impl Train {
         let config = self.configuration()?;
         self.refuse(&config)?;
         // Mistakes in the data are reported once, before any worker starts.
-        let images = config.open_data().map_err(Failure::input)?;
+        let images = config.open_data_of(self.resume.as_deref())?;
         self.refuse_images(&config, &*images)?;
         config.plan(images.samples(Part::Train))?;
         if let (Some(given), Some(weights)) = (&self.config.recipe.init, &config.init)
@@ -135,7 +135,7 @@ impl Train {
         // Checked before the run folder exists, which would stand in the way of the next try.
         models::find(&config.model)?;
         self.check_shared_memory(&config)?;
-        let data = config.open_data().map_err(Failure::input)?;
+        let data = config.open_data_of(self.resume.as_deref())?;
         self.refuse_images(&config, &*data)?;
         let algorithm = self.algorithm.as_deref();
         // A worker that dies takes its pushes along, or its part of the optimizer's state.
@@ -154,7 +154,7 @@ impl Train {
                     RunFolder::of_running_job(path, &member.job_id()?)?
                 }
                 None => {
-                    let folder = self.claim(&config, &member.job_id()?)?;
+                    let folder = self.claim(&config, Some(&member.job_id()?))?;
                     self.extend(&folder, &config)?;
                     folder
                 }
@@ -232,27 +232,20 @@ impl Train {
         }
     }
 
-    /// Returns the run folder of a job that another launcher started. Its first worker makes the folder.
-    fn claim(&self, config: &Recipe, job: &str) -> Result<RunFolder, kolo_recipe::Error> {
-        match (&self.resume, &self.out) {
-            (Some(path), _) => Ok(RunFolder::at(path.clone())),
-            (None, Some(path)) if self.resume_or_start => {
-                RunFolder::create_or_continue(path.clone(), config, Some(job))
-            }
-            (None, Some(path)) => RunFolder::claim(path.clone(), config, job),
-            (None, None) => RunFolder::claim_numbered(config, job),
+    /// Returns the run folder. The first worker makes it if another launcher has started the job of this id.
+    fn claim(&self, config: &Recipe, job: Option<&str>) -> Result<RunFolder, kolo_recipe::Error> {
+        match (&self.resume, self.out.clone(), job) {
+            (Some(path), ..) => Ok(RunFolder::at(path.clone())),
+            (None, Some(path), _) if self.resume_or_start => RunFolder::create_or_continue(path, config, job),
+            (None, Some(path), Some(job)) => RunFolder::claim(path, config, job),
+            (None, Some(path), None) => RunFolder::create(path, config),
+            (None, None, Some(job)) => RunFolder::claim_numbered(config, job),
+            (None, None, None) => RunFolder::create_numbered(config),
         }
     }
 
     fn folder(&self, config: &Recipe) -> Result<RunFolder, kolo_recipe::Error> {
-        match (&self.resume, &self.out) {
-            (Some(path), _) => Ok(RunFolder::at(path.clone())),
-            (None, Some(path)) if self.resume_or_start => {
-                RunFolder::create_or_continue(path.clone(), config, None)
-            }
-            (None, Some(path)) => RunFolder::create(path.clone(), config),
-            (None, None) => RunFolder::create_numbered(config),
-        }
+        self.claim(config, None)
     }
 
     /// True if the folder may hold an earlier part of the run.
@@ -299,11 +292,12 @@ fn advise(failure: Failure, folder: &RunFolder) -> Failure {
         }
         Err(_) if (is_lost || is_kept && may_go_on) && !folder.has_checkpoints() => {
             let what = if folder.has_steps() { "the metrics of its steps" } else { "its configuration" };
-            let kept = format!(" ({} keeps {what})", folder.path().display());
-            failure.advise(format!(
-                "there is no checkpoint, so the run can only begin anew; --checkpoint-steps writes some on the way{}",
-                if is_kept { &*kept } else { "" }
-            ))
+            let kept = || format!(" ({} keeps {what})", folder.path().display());
+            let kept = is_kept.then(kept).unwrap_or_default();
+            // More of them find no more room.
+            let is_lost = failure.to_string().contains(CHECKPOINT_LOST);
+            let way = if is_lost { "" } else { "; --checkpoint-steps writes some on the way" };
+            failure.advise(format!("there is no checkpoint, so the run can only begin anew{way}{kept}"))
         }
         _ => failure,
     }
