@@ -131,8 +131,7 @@ fn part_folders(root: &Path) -> Result<[Option<PathBuf>; 3], DataError> {
     }
     let like = |name: &String| {
         let is_like = |other: &&str| name.eq_ignore_ascii_case(other);
-        (0..PARTS.len())
-            .find(|part| LIKE_PARTS[*part].iter().chain([&PARTS[*part]]).any(|other| is_like(other)))
+        (0..PARTS.len()).find(|part| LIKE_PARTS[*part].iter().chain([&PARTS[*part]]).any(&is_like))
     };
     let parts: Vec<Option<usize>> = names.iter().map(like).collect();
     let odd = names.iter().zip(&parts).find(|(name, _)| !PARTS.contains(&&***name));

@@ -78,7 +78,7 @@ pub enum Error {
     NoFolder { path: PathBuf },
     /// The data of a run to continue are not where they were.
     #[error("{source}; if the data have moved, change `data` in {}", config.display())]
-    DataOfRun { config: PathBuf, source: kolo_data::DataError },
+    DataOfRun { config: PathBuf, source: Box<kolo_data::DataError> },
     /// The folder is not that of a run.
     #[error("{} is no run folder: it has no config.toml; give the folder that a run was trained with", path.display())]
     NoConfig { path: PathBuf },

@@ -36,7 +36,6 @@ pub use flat::FlatValues;
 pub use gather::{AHEAD, DividedValues};
 pub use host_values::{HostValues, MapVersion};
 pub use lendable::{LendableValues, Loan};
-pub use neighbors::MemoryPlace;
-pub use region::Region;
+pub use region::{MemoryPlace, Region};
 pub use serving::PIECE;
 pub use undo::Undo;

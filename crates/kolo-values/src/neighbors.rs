@@ -7,18 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use kolo_comm::{Error, Group, Rank};
 use kolo_transport::{HostFile, HostPages};
 use rustix::param::page_size;
-use serde::{Deserialize, Serialize};
 
-use crate::region::{Region, word_after, word_of};
-
-/// Place at which another process of the host finds memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemoryPlace {
-    /// Process that has the file open.
-    pub pid: u32,
-    /// Its file descriptor.
-    pub file: i32,
-}
+use crate::region::{MemoryPlace, Region, word_after, word_of};
 
 /// What this rank can read of other ranks.
 #[derive(Default)]

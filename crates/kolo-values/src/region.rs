@@ -12,8 +12,16 @@ use kolo_comm::Error;
 use kolo_transport::{HostFile, HostPages};
 use rustix::mm::{Advice, madvise};
 use rustix::param::page_size;
+use serde::{Deserialize, Serialize};
 
-use crate::neighbors::MemoryPlace;
+/// Place at which another process of the host finds memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryPlace {
+    /// Process that has the file open.
+    pub pid: u32,
+    /// Its file descriptor.
+    pub file: i32,
+}
 
 /// Numbers in memory, at first zeros that take none.
 #[derive(Debug)]

@@ -103,7 +103,7 @@ impl Recipe {
         use DataError::{FolderMissing, PathMissing};
         self.open_data().map_err(|source| match (run, &source) {
             (Some(run), PathMissing { .. } | FolderMissing { .. }) => {
-                Error::DataOfRun { config: run.join("config.toml"), source }
+                Error::DataOfRun { config: run.join("config.toml"), source: source.into() }
             }
             _ => source.into(),
         })

@@ -268,7 +268,7 @@ mod tests {
 
     fn config([precision, sync, reduction]: [&str; 3]) -> Config {
         Config {
-            reduction: reduction::parse(reduction).unwrap().into(),
+            reduction: reduction::parse(reduction).unwrap(),
             loss_scaling: (precision == "f16").then(LossScaling::default),
             sync: sync.parse().unwrap(),
             ..Config::default()

@@ -67,11 +67,11 @@ impl ChoiceOptions {
 
     /// Returns the recipe of such a job, as far as it may exclude a choice.
     pub(super) fn recipe(&self, origin: &Origin) -> Recipe {
+        let reduction = self.reduction.as_ref().unwrap_or(&origin.reduction_name);
         let mut job = Recipe::default();
-        job.reduction = self.reduction.clone().unwrap_or_else(|| origin.reduction_name.clone());
-        if reduction::parse(&job.reduction).is_err() {
-            // A reduction of the program's own, which only its measurement knows.
-            job.reduction = Recipe::default().reduction;
+        // A reduction of the program's own is known to its measurement only.
+        if reduction::parse(reduction).is_ok() {
+            job.reduction.clone_from(reduction);
         }
         job.precision.compute = origin.precision.clone();
         job.sync.mode = self.sync.clone();
