@@ -224,8 +224,8 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             _ => None,
         };
         let held = claims.filter(|_| claimed.is_ok()).map(|folder| absolute(folder.path()));
-        let is_held = held.is_some();
         let (held, refusal) = self.ddp.group().broadcast_value((held, refusal), Rank(0))?;
+        let is_held = held.is_some();
         if let Some(refusal) = refusal {
             return Err(NotTheWriter(refusal).into());
         }
