@@ -10,7 +10,7 @@ use rustix::param::page_size;
 
 use crate::region::{MemoryPlace, Region, word_after, word_of};
 
-/// What this rank can read of other ranks.
+/// Values of other ranks that this rank can read.
 #[derive(Default)]
 pub(crate) struct Neighbors {
     /// For each rank its values, if this rank can read them.
