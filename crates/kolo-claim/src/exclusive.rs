@@ -8,7 +8,8 @@ use kolo_durable::sync_folder;
 
 use crate::claim::Candidate;
 
-/// Prefix of the names of drafts that one process alone writes, before the id that [`Candidate::new_id`] makes.
+/// Prefix of the names of drafts that one process alone writes, before the id that [`Candidate::new_id`]
+/// makes.
 pub const DRAFT: &str = ".draft-";
 
 /// Creates a file, whole and durable. Returns false if a file of that name has other bytes: of several

@@ -1,5 +1,5 @@
-//! The files of an image folder, in the order of torchvision's `ImageFolder`. Names that begin with a dot, such as
-//! `.ipynb_checkpoints`, are hidden.
+//! The files of an image folder, in the order of torchvision's `ImageFolder`. Names that begin with a dot,
+//! such as `.ipynb_checkpoints`, are hidden.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -244,7 +244,8 @@ fn has_ending(path: &Path, endings: &[&str]) -> bool {
     ending.is_some_and(|ending| endings.contains(&&*ending))
 }
 
-/// Returns the files with one of the endings in a folder and in the folders below it, in any order, except for hidden ones.
+/// Returns the files with one of the endings in a folder and in the folders below it, in any order. Leaves out
+/// hidden ones.
 pub(crate) fn files_below(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, DataError> {
     let mut files = Vec::new();
     collect(folder, endings, &mut Vec::new(), &mut files)?;

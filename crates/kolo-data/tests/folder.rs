@@ -179,7 +179,7 @@ fn images_beside_the_folders_of_a_data_set_are_counted() {
     assert_eq!(opened(root, &trained).unwrap().warnings().len(), 3);
 }
 
-/// Unlike torchvision: an editor or a system has made them, not the user.
+/// Torchvision takes them. An editor or a system has made them, not the user.
 #[test]
 fn hidden_names_are_skipped() {
     let folder = with_three_classes(|root| {

@@ -1,5 +1,5 @@
-//! Gathers of tensors from their owners, as they are used and a few ahead. What lies on this host is read when
-//! it is used.
+//! Gathers of tensors from their owners: when a tensor is used, and a few ahead if some of it lies on another
+//! host.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -7,9 +7,9 @@
 //! version of the values that it needs. A rank asks for the next version only when a step is over, for which
 //! it needs all ranks, so no rank needs an old one any more.
 //!
-//! Parts of ranks on its own host a rank reads from their memory, without a message.
-//! It asks one of a part's owners, on its own host if there is one. When ranks die, leave or join,
-//! [`handover`] decides which ranks' parts count, and who sends what to whom.
+//! Ranks that share a host read each other's parts from memory, without a message. Otherwise a rank asks one
+//! of a part's owners, on its own host if there is one. When ranks die, leave or join, [`handover`] decides
+//! which ranks' parts count, and who sends what to whom.
 //!
 //! The ranks compare the tensors that all of them have by [`fingerprints`] ([`drift`]).
 

@@ -1,5 +1,6 @@
 //! Jobs whose updates are one step late, stopped anywhere: a resumed job ends in the bits of the undisturbed
-//! one. `sync_values.rs` has the weights of a plain loop, and `delayed.rs` those of jobs that are not stopped.
+//! one. `sync_values.rs` has the weights of a plain loop, and `delayed.rs` those of jobs that are not
+//! stopped.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -36,7 +36,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`Error::Listen`] and [`Error::OtherHost`]: the operating system refuses. [`Error::System`]: it refuses a thread.
+    /// [`Error::Listen`] and [`Error::OtherHost`]: the operating system refuses. [`Error::System`]: it refuses
+    /// a thread.
     /// [`Error::Environment`]: `address` is not loopback, but there is no token.
     pub fn start(address: SocketAddr, world: usize, access: &Access) -> Result<Server, Error> {
         access.may_listen(address.ip())?;
