@@ -28,9 +28,18 @@ pub fn open_with(path: &Path, options: &OpenOptions) -> io::Result<File> {
 /// Opens what does not exist, which `options` may create, or is of a permitted kind.
 fn open_if(path: &Path, options: &OpenOptions, permits: impl Fn(FileType) -> bool) -> io::Result<File> {
     match fs::metadata(path) {
-        Ok(found) if !permits(found.file_type()) => Err(io::Error::other("is no regular file")),
+        Ok(found) if !permits(found.file_type()) => Err(not_regular()),
         _ => options.open(path),
     }
+}
+
+/// Whether a path of that type is a device, a pipe or a socket.
+pub(crate) fn is_special(kind: FileType) -> bool {
+    !kind.is_file() && !kind.is_dir() && !kind.is_symlink()
+}
+
+pub(crate) fn not_regular() -> io::Error {
+    io::Error::other("is no regular file")
 }
 
 /// Returns the bytes of a file.

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::folder::{cannot_be_synced, sync_above};
 use crate::operation::Operation;
 use crate::recording::observed;
-use crate::regular::open_with;
+use crate::regular::{is_special, not_regular, open_with};
 
 /// Writes a file, replacing an existing one, and syncs it. Its name is not durable yet: that takes a sync
 /// of the folder, which may wait for more files.
@@ -50,7 +50,7 @@ pub fn fill(mut file: File, path: &Path, data: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// The file cannot be written; the previous one is still there.
+/// The file cannot be written, or the path is a pipe, a socket or a device; what was there is still there.
 pub fn replace(path: &Path, data: &[u8]) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     replace_through(&path.with_file_name(format!(".{name}.part")), path, data)
@@ -59,6 +59,10 @@ pub fn replace(path: &Path, data: &[u8]) -> io::Result<()> {
 /// Replaces a file as [`replace`] does, through another draft, for files with several writing processes.
 /// Fails as [`replace`] does.
 pub fn replace_through(draft: &Path, path: &Path, data: &[u8]) -> io::Result<()> {
+    // A file in the place of a device would mislead every program that uses it, as root's could be at `/dev/null`.
+    if fs::symlink_metadata(path).is_ok_and(|found| is_special(found.file_type())) {
+        return Err(not_regular());
+    }
     if let Err(error) = write(draft, data).and_then(|()| rename(draft, path)) {
         // On a full disk a half-written draft would only take space from other files.
         let _ = fs::remove_file(draft);
@@ -160,6 +164,16 @@ mod tests {
         let error = replace(&path, b"new").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "no draft is left");
+    }
+
+    #[test]
+    fn what_is_no_file_stays_what_it_is() {
+        let place = tempfile::tempdir().unwrap();
+        let socket = place.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        assert_eq!(replace(&socket, b"data").unwrap_err().to_string(), "is no regular file");
+        std::os::unix::net::UnixStream::connect(&socket).unwrap();
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "no draft is left");
     }
 
