@@ -90,6 +90,17 @@ impl Elastic {
         }
     }
 
+    /// Reports that the job does not end with this node, whose launcher was asked to end.
+    pub fn report_left(&self) {
+        let remote = self.coordinator.remote_members();
+        if self.has_formed() && remote > 0 {
+            self.messages.print(&format!(
+                "this node leaves the job; other nodes continue it with {}, unless they were asked to end, too",
+                counted(remote, "worker")
+            ));
+        }
+    }
+
     /// Waits until a job with a variable number of nodes begins, or the coordinator gives up. Returns the
     /// job with this node's rank and the number of nodes.
     pub fn wait_for_node_rank(&mut self, job: &Job, signals: &mut Signals) -> Result<Job, LaunchError> {

@@ -4,7 +4,7 @@
 //! runs it.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata};
+use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -70,6 +70,22 @@ fn path_of(name: &OsStr, job: &Job) -> Option<PathBuf> {
     std::env::split_paths(&folders).map(|folder| folder.join(&path)).find(is_program)
 }
 
+/// Checks that a command's program is an executable file, for a command that starts several jobs of it.
+///
+/// # Errors
+///
+/// There is no such program, or it is not executable: the error with which a worker's start would fail.
+pub fn check_program(command: &[OsString]) -> Result<(), LaunchError> {
+    let Some(name) = command.first() else { return Ok(()) };
+    let found = path_of(name, &Job::new([name], 1)).map(fs::metadata);
+    let problem = match found.unwrap_or_else(|| Err(ErrorKind::NotFound.into())) {
+        Ok(file) if file.is_file() && file.mode() & 0o111 != 0 => return Ok(()),
+        Ok(_) => ErrorKind::PermissionDenied.into(),
+        Err(problem) => problem,
+    };
+    Err(cannot_start(name, problem))
+}
+
 /// Explains why a program cannot be started, with the remedy.
 pub(crate) fn cannot_start(program: &OsStr, cause: io::Error) -> LaunchError {
     let path = Path::new(program);
@@ -94,9 +110,22 @@ pub(crate) fn cannot_start(program: &OsStr, cause: io::Error) -> LaunchError {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
+
+    #[test]
+    fn a_program_that_cannot_be_started_is_known_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = folder.path().join("text");
+        fs::write(&text, "words").unwrap();
+        let check = |name: &OsStr| check_program(&[name.into()]);
+        check(OsStr::new("/bin/true")).unwrap();
+        check(OsStr::new("true")).unwrap();
+        let refused = |name: &OsStr| check(name).unwrap_err().to_string();
+        assert!(refused(text.as_os_str()).contains("it is not executable"), "{}", refused(text.as_os_str()));
+        assert!(refused(folder.path().as_os_str()).contains("it is a folder"));
+        assert!(refused(folder.path().join("none").as_os_str()).contains("there is no such file"));
+        assert!(refused(OsStr::new("no-such-program")).contains("no such program in PATH"));
+    }
 
     #[test]
     fn a_program_is_started_by_its_name_until_another_one_has_it() {

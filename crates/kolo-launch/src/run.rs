@@ -120,6 +120,9 @@ fn run_once(
     })?;
     let Exits { last: mut exits, earlier } = workers.finish();
     *is_elastic = elastic.has_formed();
+    if interrupted.is_some() {
+        elastic.report_left();
+    }
     // From here on, Ctrl-C ends the launcher at once, even while it waits for a slow reader.
     drop(signals);
     if interrupted.is_none() && !exits.iter().any(|exit| exit.status.failed()) {

@@ -90,6 +90,9 @@ impl Chaos {
                 "{option} after `--`: kolo chaos sets this option itself; give --nproc and --servers before `--`"
             )));
         }
+        if is_own {
+            kolo_launch::check_program(&self.words)?;
+        }
         let job = if is_own { None } else { Some(check_job(&self.words)?) };
         let divided = job.as_ref().is_some_and(Recipe::is_divided);
         let shared = job.as_ref().is_some_and(Recipe::is_shared);

@@ -72,6 +72,7 @@ impl Verify {
             return Err(Failure::input("kolo verify starts workers itself: run it without a launcher"));
         }
         train::refuse_bare(&self.program)?;
+        kolo_launch::check_program(&self.program)?;
         let refused = [
             ("--out", self.train.out.is_some()),
             ("--resume", self.train.resume.is_some()),

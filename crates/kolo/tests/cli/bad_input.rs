@@ -302,6 +302,14 @@ fn folders_ports_and_checkpoints() {
     let (_, error) = fail(folder.path(), &train("a"));
     assert!(error.contains("run folder a exists") && error.contains("--resume a"), "{error}");
 
+    for command in ["launch", "verify", "chaos"] {
+        let (code, error) = fail(folder.path(), &[command, "--", "./nope"]);
+        assert!(
+            code == 127 && error.ends_with("cannot start `./nope`: there is no such file\n"),
+            "{code} {error}"
+        );
+    }
+
     // The command in the message applies to that folder and nothing else.
     succeed(folder.path(), &train("my run"));
     let (_, error) = fail(folder.path(), &train("my run"));

@@ -63,6 +63,25 @@ fn a_killed_launcher_does_not_change_the_weights() {
     }
 }
 
+/// The words of a node that ends alone must not read as the end of the job.
+#[test]
+fn a_node_that_is_asked_to_end_says_that_the_others_continue() {
+    let folder = tempfile::tempdir().unwrap();
+    let master = masters(1);
+    let [mut first, mut second] = [0, 1].map(|node| {
+        let number = node.to_string();
+        start(folder.path(), node, &["--nnodes", "2", "--node-rank", &number], &master, &[])
+    });
+    has_begun(&mut first, folder.path());
+    send("TERM", &[second.process.id()]);
+    let (status, words) = second.end();
+    let leaves = "this node leaves the job; other nodes continue it with 2 workers";
+    assert!(status.code() == Some(143) && words.contains(leaves), "{words}");
+    let words = succeed(first);
+    assert_eq!(result(folder.path()), expected(), "{words}");
+    assert!(!words.contains("this node leaves"), "{words}");
+}
+
 #[test]
 fn a_launcher_that_comes_late_joins_in() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,26 +1,26 @@
 //! `kolo train` as a launcher, which prepares the run folder and starts the workers, and as one of them.
 
-use std::error::Error;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kolo::Failure;
 use kolo_burn_train::{
-    CHECKPOINT_LOST, Job, LOG_FORMAT, LogFormat, Membership, RUN_FOLDER, RangeTest, SampleCounts,
-    check_resume, replaces_another,
+    Job, LOG_FORMAT, LogFormat, Membership, RUN_FOLDER, RangeTest, SampleCounts, check_resume,
+    replaces_another,
 };
 use kolo_comm::env::{self, is_worker};
 use kolo_comm::{Op, Rank};
 use kolo_dashboard::{SCREEN, Screen};
 use kolo_data::{ImageDataSet, Part, Tokenizer};
 use kolo_ddp::straggler::Policy;
-use kolo_launch::{FailureKind, LaunchError, Messages};
+use kolo_launch::{FailureKind, Messages};
 use kolo_models as models;
 use kolo_program::output::{event, note, say, warn};
-use kolo_recipe::{Recipe, RunFolder, shell_quoted};
+use kolo_recipe::{Recipe, RunFolder};
 
 use super::super::find_lr;
+use super::advice::{advise, is_interruption};
 use super::options::Train;
 use super::refusals::no_dashboard;
 use crate::start_workers::{check_lone_worker, start_workers};
@@ -275,38 +275,6 @@ impl Train {
         }
         Ok(())
     }
-}
-
-/// Adds the command that resumes the run to a failure, if there is a checkpoint, that command helps, and no
-/// other process has taken the run over. Without a checkpoint, says so, and what there is.
-fn advise(failure: Failure, folder: &RunFolder) -> Failure {
-    let is_lost = failure.kind() == Some(FailureKind::StateLost);
-    let may_go_on = is_lost || matches!(failure.kind(), None | Some(FailureKind::Diverged));
-    // A folder without a step has been removed, unless the run has diverged.
-    let is_kept = folder.is_run();
-    match folder.newest_checkpoint() {
-        _ if folder.is_complete() || folder.is_written() => failure,
-        Ok(found) if may_go_on => {
-            let (path, step) = (shell_quoted(folder.path()), found.step);
-            failure.advise(format!("`kolo train --resume {path}` continues after step {step}"))
-        }
-        Err(_) if (is_lost || is_kept && may_go_on) && !folder.has_checkpoints() => {
-            let what = if folder.has_steps() { "the metrics of its steps" } else { "its configuration" };
-            let kept = || format!(" ({} keeps {what})", folder.path().display());
-            let kept = is_kept.then(kept).unwrap_or_default();
-            // More of them find no more room.
-            let is_lost = failure.to_string().contains(CHECKPOINT_LOST);
-            let way = if is_lost { "" } else { "; --checkpoint-steps writes some on the way" };
-            failure.advise(format!("there is no checkpoint, so the run can only begin anew{way}{kept}"))
-        }
-        _ => failure,
-    }
-}
-
-fn is_interruption(failure: &Failure) -> bool {
-    failure
-        .source()
-        .is_some_and(|cause| matches!(cause.downcast_ref(), Some(LaunchError::Interrupted { .. })))
 }
 
 /// Prints the path of the timeline. Workers of a failed job leave parts, which this function joins.

@@ -1,5 +1,6 @@
 //! `kolo train`: its options, the configuration that they make, and the command.
 
+mod advice;
 mod command;
 mod command_words;
 mod configuration;
