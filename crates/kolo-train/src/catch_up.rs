@@ -16,7 +16,7 @@ use crate::checkpoints;
 use crate::due::{Demand, Due};
 use crate::error::Error;
 use crate::framework::Framework;
-use crate::resume_check::{changed, check_end, refuse, words};
+use crate::resume_check::{changed, check_end, check_meaning, refuse, words};
 use crate::run_writer::RunWriter;
 use crate::worker::Worker;
 
@@ -32,6 +32,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         };
         let position = match steps {
             0 => {
+                check_meaning(folder, &self.job.config.data, self.task.data.preprocessing().as_ref())?;
                 let position = checkpoints::resume(&mut self.ddp, folder, &self.job.config)?;
                 self.check_position(folder, &position)?;
                 Some(position)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use kolo_data::{DataSet, Part};
+use kolo_data::{DataSet, Part, Preprocessing};
 use kolo_ddp::Sampler;
 use kolo_ddp::checkpoint::{Position, Reader};
 use kolo_metrics::Calendar;
@@ -84,6 +84,7 @@ pub fn check_resume<D: DataSet + ?Sized>(
 ) -> Result<(), Error> {
     let found = folder.newest_checkpoint()?;
     let position = Reader::open(&found.path)?.position()?;
+    check_meaning(folder, &config.data, data.preprocessing().as_ref())?;
     refuse(&found.path, &changed(config, &position)?)?;
     data.tokenizer().map_or(Ok(()), |tokenizer| folder.check_tokenizer(&position, tokenizer))?;
     let growth = &config.large_batch.grow_batch;
@@ -96,6 +97,37 @@ pub fn check_resume<D: DataSet + ?Sized>(
         checked => checked?,
     }
     check_end(config, &calendar, &found.path, &position)
+}
+
+/// Refuses data whose classes or columns are not those that the run has learned: its weights would get another meaning,
+/// also where the samples may be others. A run without a description of its data is accepted.
+pub(crate) fn check_meaning(
+    folder: &RunFolder,
+    data: &str,
+    here: Option<&Preprocessing>,
+) -> Result<(), Error> {
+    let kept = kolo_durable::read(&folder.preprocessing()).ok();
+    let there = kept.and_then(|text| serde_json::from_slice::<Preprocessing>(&text).ok());
+    let Some((there, here)) = there.as_ref().zip(here) else { return Ok(()) };
+    let columns = |of: &Preprocessing| -> Vec<String> {
+        of.table.iter().flat_map(|table| &table.numbers).map(|column| column.name.clone()).collect()
+    };
+    let lists = [
+        ("classes", there.label_names.clone(), here.label_names.clone()),
+        ("columns", columns(there), columns(here)),
+    ];
+    match lists.into_iter().find(|(_, there, here)| there != here) {
+        None => Ok(()),
+        Some((what, there, here)) => Err(Error::Recipe(kolo_recipe::Error::setting(
+            "--data",
+            data,
+            format!(
+                "its {what} are {}, and this run has learned {}; restore the data, or begin a new run with --init",
+                here.join(", "),
+                there.join(", ")
+            ),
+        ))),
+    }
 }
 
 /// Refuses a checkpoint after more steps than the run has: its weights are not those of the run's end.

@@ -33,6 +33,18 @@ pub fn held_runs(layout: &Layout, owners: &Owners, rank: Rank) -> Vec<Range<usiz
     merged(layout.spans().iter().enumerate().flat_map(of))
 }
 
+/// Returns the parts of `place` that lie in `runs`, which are in order. A look at values that a rank does not hold
+/// would bring pages of zeros into its memory.
+pub fn within<'a>(
+    runs: &'a [Range<usize>],
+    place: &Range<usize>,
+) -> impl Iterator<Item = Range<usize>> + use<'a> {
+    let place = place.clone();
+    let first = runs.partition_point(|run| run.end <= place.start);
+    let parts = runs[first..].iter().map(move |run| run.start.max(place.start)..run.end.min(place.end));
+    parts.take_while(|part| !part.is_empty())
+}
+
 /// Joins runs that touch, and leaves out empty ones.
 fn merged(runs: impl Iterator<Item = Range<usize>>) -> Vec<Range<usize>> {
     let mut all: Vec<Range<usize>> = Vec::new();
@@ -49,6 +61,19 @@ fn merged(runs: impl Iterator<Item = Range<usize>>) -> Vec<Range<usize>> {
 mod tests {
     use super::*;
     use kolo_optim::{Kind, ParamSpec, Scope};
+
+    #[test]
+    fn parts_of_a_place_are_those_that_are_held() {
+        let runs = [2..5, 5..6, 9..12];
+        for start in 0..14 {
+            for end in start..14 {
+                let parts: Vec<usize> = within(&runs, &(start..end)).flatten().collect();
+                let expected: Vec<usize> =
+                    (start..end).filter(|place| runs.iter().any(|run| run.contains(place))).collect();
+                assert_eq!(parts, expected, "{start}..{end}");
+            }
+        }
+    }
 
     #[test]
     fn every_rank_holds_its_parts_and_what_is_small() {

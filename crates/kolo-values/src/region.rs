@@ -5,6 +5,7 @@
 //! A word behind the values says which version of them is there for others to read, if any.
 
 use std::ops::{Deref, DerefMut};
+use std::os::unix::fs::MetadataExt;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -61,6 +62,14 @@ impl Region {
     /// Place at which other processes of the host find the values.
     pub(crate) fn place(&self) -> MemoryPlace {
         MemoryPlace { pid: std::process::id(), file: self.file.number() }
+    }
+
+    /// Bytes of the pages that exist; `None` if the operating system does not tell.
+    pub fn bytes_in_memory(&self) -> Option<u64> {
+        /// Unit of `st_blocks` (stat(2)).
+        const BLOCK_BYTES: u64 = 512;
+        let file = std::fs::metadata(format!("/proc/self/fd/{}", self.file.number())).ok()?;
+        Some(file.blocks() * BLOCK_BYTES)
     }
 
     /// Lets other processes read this version of the values.

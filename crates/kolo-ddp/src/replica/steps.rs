@@ -145,6 +145,12 @@ impl Replica {
         self.core.held_values()
     }
 
+    /// Bytes that the values take in this process's memory where ranks hold parts of them only.
+    #[doc(hidden)]
+    pub fn bytes_of_parts_for_tests(&self) -> Option<u64> {
+        self.core.bytes_of_parts()
+    }
+
     /// Number of gathers of divided values so far.
     #[doc(hidden)]
     pub fn gathers_for_tests(&self) -> u64 {

@@ -74,6 +74,32 @@ fn large_tensors_have_one_owner_a_block_and_small_ones_are_everywhere() {
     assert!(held.max().unwrap() < layout.len() * 2 / 3);
 }
 
+/// Others' parts of the values are addresses without memory: nothing may even look at them, since the pages of a file in
+/// memory exist from the first look on.
+#[test]
+fn a_rank_has_no_memory_for_the_parts_of_others() {
+    let taken = threads::spawn(3, |group| {
+        let mut replica = replica_with(group, &divided(), adam());
+        for step in 1..=STEPS {
+            train(&mut replica, step);
+        }
+        replica.gather_residuals().unwrap();
+        bits(&mut replica);
+        (replica.held_values_for_tests(), replica.bytes_of_parts_for_tests().unwrap())
+    });
+    const PAGE: usize = 4096;
+    let page_of = |element: usize| element * size_of::<f32>() / PAGE;
+    for (rank, (held, bytes)) in taken.unwrap().into_iter().enumerate() {
+        let mut pages: Vec<usize> =
+            held.iter().flat_map(|run| page_of(run.start)..=page_of(run.end - 1)).collect();
+        pages.dedup();
+        let all = page_of(layout().len() - 1) + 1;
+        assert!(pages.len() < all * 2 / 3, "{rank}: the check can fail");
+        // The page with the version.
+        assert!(bytes <= ((pages.len() + 1) * PAGE) as u64, "{rank}: {bytes} bytes, {} pages", pages.len());
+    }
+}
+
 #[test]
 fn one_worker_has_all_values() {
     let mut replica = replica_with(Group::alone(), &divided(), adam());

@@ -12,10 +12,10 @@ use kolo_comm::Group;
 use kolo_optim::{Span, SpanId, state_names, visit_elements};
 use kolo_reduction::state::{StateKind, StateName, StatePart, Visit};
 use kolo_reduction::{BLOCK, Error, slices};
-use kolo_values::DividedValues;
 use kolo_values::division::{common_runs, held_runs};
 use kolo_values::drift::compare_parts;
 use kolo_values::fingerprints::{all, print};
+use kolo_values::{DividedValues, FlatValues};
 
 impl Core {
     /// Returns true if the ranks of a group hold parts of the values only: where there are several, or others
@@ -31,7 +31,7 @@ impl Core {
         let is_wanted = self.wants_parts(group);
         if is_wanted && !self.weights.values.are_parts() {
             self.handover.initial = self.initial_print();
-            let held = self.weights.held_runs();
+            let held = self.weights.runs_to_keep();
             self.weights.values.keep(&held)?;
             self.weights.init_optimizer();
             self.check_store()?;
@@ -74,9 +74,14 @@ impl Core {
 
     /// Runs of flat memory whose values this rank holds.
     pub fn held_values(&self) -> Vec<Range<usize>> {
-        match self.weights.values.are_parts() {
-            true => self.weights.held_runs(),
-            false => once(0..self.weights.layout.len()).collect(),
+        self.weights.held_runs()
+    }
+
+    /// Bytes that the values take in this process's memory where ranks hold parts of them only.
+    pub fn bytes_of_parts(&self) -> Option<u64> {
+        match &self.weights.values {
+            FlatValues::Parts(values) => values.bytes_in_memory(),
+            _ => None,
         }
     }
 
@@ -149,7 +154,10 @@ impl Core {
 
     /// Gathers the values of all tensors. Ends when all ranks have them, so that none leaves before.
     pub(super) fn gather_all(&mut self, divided: &DividedValues) -> Result<(), Error> {
-        let mut all = self.weights.values.to_vec();
+        let mut all = vec![0.0; self.weights.layout.len()];
+        for run in self.weights.held_runs() {
+            all[run.clone()].copy_from_slice(&self.weights.values[run]);
+        }
         for (number, span) in self.weights.layout.spans().iter().enumerate() {
             if divided.is_divided(SpanId(number)) {
                 all[span.range()].copy_from_slice(&divided.gather(SpanId(number))?);
@@ -161,10 +169,18 @@ impl Core {
 }
 
 impl Weights {
-    /// Runs of flat memory whose values this rank holds where values are divided.
-    fn held_runs(&self) -> Vec<Range<usize>> {
+    /// Runs of flat memory whose values this rank keeps where values are divided.
+    fn runs_to_keep(&self) -> Vec<Range<usize>> {
         let of_share = |share: &StateShare| held_runs(&self.layout, share.owners(), share.rank());
         self.share.as_ref().map_or_else(|| once(0..self.layout.len()).collect(), of_share)
+    }
+
+    /// Runs of flat memory whose values this rank holds.
+    pub(super) fn held_runs(&self) -> Vec<Range<usize>> {
+        match self.values.are_parts() {
+            true => self.runs_to_keep(),
+            false => once(0..self.layout.len()).collect(),
+        }
     }
 
     /// Stops sharing divided values with the ranks of the last group.

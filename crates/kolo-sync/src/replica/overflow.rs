@@ -4,9 +4,17 @@
 //! bits on all ranks, so all ranks find the same. A finding ends the replica: from then on it returns no
 //! values, so that none of them reach a checkpoint, a copy or another replica.
 
+use std::ops::Range;
+
 use kolo_optim::finite::are_finite;
 use kolo_optim::{Layout, SpanId};
 use kolo_reduction::Error;
+use kolo_values::division::within;
+
+/// Returns true if those of a tensor's values are finite that this rank holds. The tensor lies at `place`.
+pub(crate) fn held_are_finite(values: &[f32], held: &[Range<usize>], place: &Range<usize>) -> bool {
+    within(held, place).all(|part| are_finite(&values[part]))
+}
 
 /// Findings about a replica's values.
 #[derive(Debug, Default)]
@@ -24,9 +32,9 @@ pub struct Overflow {
 }
 
 impl Overflow {
-    /// Creates the record for values before the first step.
-    pub(crate) fn new(layout: &Layout, values: &[f32]) -> Self {
-        let given = layout.spans().iter().map(|span| !are_finite(&values[span.range()])).collect();
+    /// Creates the record for values before the first step, of which this rank holds these runs.
+    pub(crate) fn new(layout: &Layout, values: &[f32], held: &[Range<usize>]) -> Self {
+        let given = layout.spans().iter().map(|span| !held_are_finite(values, held, &span.range())).collect();
         Overflow { given, ..Overflow::default() }
     }
 

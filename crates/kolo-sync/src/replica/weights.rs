@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::first_values::FirstValues;
-use super::overflow::Overflow;
+use super::overflow::{Overflow, held_are_finite};
 use super::state_share::StateShare;
 use kolo_host::HostState;
 use kolo_optim::finite::are_finite;
@@ -15,6 +15,7 @@ use kolo_optim::{
 use kolo_reduction::state::{StateKind, StateName, StatePart, Visit};
 use kolo_reduction::{BLOCK, Error, Slice};
 use kolo_step::Step;
+use kolo_values::division::is_divided;
 use kolo_values::{DividedValues, FlatValues, LendableValues, Undo};
 
 /// Elements per optimizer call. A sum that is added when it is read is added one such piece at a time, just
@@ -79,11 +80,10 @@ impl Weights {
                 FlatValues::Lendable(LendableValues::new(layout.clone(), &values))
             }
         };
-        let overflow = Overflow::new(&layout, &values);
-        Weights {
+        let mut weights = Weights {
             share,
             host: None,
-            overflow,
+            overflow: Overflow::default(),
             unused: vec![false; layout.spans().len()],
             values,
             layout,
@@ -97,7 +97,9 @@ impl Weights {
             undo: None,
             scale: 0.0,
             factor: 1.0,
-        }
+        };
+        weights.look_anew();
+        weights
     }
 
     /// Begins the updates of step `step`, counted from 0, of a job that has skipped some steps.
@@ -148,7 +150,7 @@ impl Weights {
 
     /// Declares that values that are not finite now were so from the start.
     pub(crate) fn look_anew(&mut self) {
-        self.overflow = Overflow::new(&self.layout, &self.values);
+        self.overflow = Overflow::new(&self.layout, &self.values, &self.held_runs());
     }
 
     /// Does so where ranks may hold parts of the values only: then it is a collective.
@@ -189,12 +191,14 @@ impl Weights {
     /// Finds the first tensor that is not finite after a step, if there is one. A collective if the values
     /// are finite and the optimizer's state is divided.
     pub(super) fn name_not_finite(&mut self, step: u64) -> Result<(), Error> {
+        let held = self.held_runs();
         let Weights { layout, values, optimizer, overflow, share, .. } = self;
         let are_parts = values.are_parts();
         let is_wrong = |id: SpanId, values: &[f32]| !overflow.is_given(id) && !are_finite(values);
         let wrong = |values: &[f32]| {
             let mut spans = (0..layout.spans().len()).map(SpanId);
-            spans.find(|id| is_wrong(*id, &values[layout.span(*id).range()]))
+            let is_whole = |id: SpanId| held_are_finite(values, &held, &layout.span(id).range());
+            spans.find(|id| !overflow.is_given(*id) && !is_whole(*id))
         };
         let name = |id: SpanId| layout.span(id).spec.name.clone();
         let of_values = match share.as_ref().filter(|_| are_parts) {
@@ -292,9 +296,15 @@ impl Weights {
         self.look(slice);
     }
 
-    /// Checks the values of a slice.
+    /// Checks the values of a slice, as far as this rank holds them.
     pub(crate) fn look(&mut self, slice: &Slice) {
-        self.overflow.look(slice.span, &self.values[slice.place(&self.layout)]);
+        let Weights { layout, values, overflow, share, .. } = self;
+        let divides = |_: &&StateShare| values.are_parts() && is_divided(layout.span(slice.span));
+        let Some(share) = share.as_ref().filter(divides) else {
+            return overflow.look(slice.span, &values[slice.place(layout)]);
+        };
+        let own = share.owners().cut(layout, slice).filter(|(_, owners)| owners.contains(&share.rank()));
+        own.for_each(|(part, _)| overflow.look(part.span, &values[part.place(layout)]));
     }
 
     /// Steps a slice. A tensor that no shard has used stays as it is, except for what a reduction still owes

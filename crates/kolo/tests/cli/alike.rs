@@ -124,3 +124,30 @@ fn a_run_goes_on_with_its_data_from_any_folder_and_with_no_other() {
     let weights = |run: &str| summary(&place.join(run))["weights_sha256"].clone();
     assert_eq!(weights("cut"), weights("whole"));
 }
+
+/// A resumed run must not give the weights of one class, or of one column, the name of another.
+#[test]
+fn a_run_keeps_the_classes_and_columns_that_it_has_learned() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path();
+    let data = |header: &str, classes: [&str; 2]| {
+        let rows = (0..8).map(|row| format!("{row},{},{}\n", row % 3, classes[row % 2]));
+        fs::write(place.join("own.csv"), format!("{header}\n{}", rows.collect::<String>())).unwrap();
+    };
+    let begin = ["train", "--data", "csv:own.csv", "--label", "kind", "--model", "mlp", "--batch-size", "2"];
+    data("a,b,kind", ["oak", "elm"]);
+    succeed(place, &[&begin[..], &["--steps", "2", "--nproc", "1", "--out", "run"]].concat());
+    let kept = || fs::read(place.join("run/preprocessing.json")).unwrap();
+    let before = kept();
+    for (header, classes, words) in [
+        ("a,b,kind", ["oak", "fir"], "its classes are fir, oak, and this run has learned elm, oak"),
+        ("a,c,kind", ["oak", "elm"], "its columns are a, c, and this run has learned a, b"),
+    ] {
+        data(header, classes);
+        let more = ["train", "--resume", "run", "--epochs", "20", "--accept-changed-data"];
+        let (code, error) = fail(place, &more);
+        assert!(code == 2 && error.contains(words) && error.contains("--init"), "{code} {error}");
+        assert!(!error.contains("continues after step"), "{error}");
+        assert_eq!(kept(), before);
+    }
+}
