@@ -144,7 +144,7 @@ fn a_run_keeps_the_classes_and_columns_that_it_has_learned() {
         ("a,c,kind", ["oak", "elm"], "its columns are a, c, and this run has learned a, b"),
     ] {
         data(header, classes);
-        let more = ["train", "--resume", "run", "--epochs", "20", "--accept-changed-data"];
+        let more = ["train", "--resume", "run", "--steps", "4", "--accept-changed-data"];
         let (code, error) = fail(place, &more);
         assert!(code == 2 && error.contains(words) && error.contains("--init"), "{code} {error}");
         assert!(!error.contains("continues after step"), "{error}");
