@@ -33,7 +33,7 @@ fn open_if(path: &Path, options: &OpenOptions, permits: impl Fn(FileType) -> boo
     }
 }
 
-/// Whether a path of that type is a device, a pipe or a socket.
+/// Returns true for a device, a pipe or a socket.
 pub(crate) fn is_special(kind: FileType) -> bool {
     !kind.is_file() && !kind.is_dir() && !kind.is_symlink()
 }

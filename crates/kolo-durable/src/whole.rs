@@ -59,7 +59,8 @@ pub fn replace(path: &Path, data: &[u8]) -> io::Result<()> {
 /// Replaces a file as [`replace`] does, through another draft, for files with several writing processes.
 /// Fails as [`replace`] does.
 pub fn replace_through(draft: &Path, path: &Path, data: &[u8]) -> io::Result<()> {
-    // A file in the place of a device would mislead every program that uses it, as root's could be at `/dev/null`.
+    // A file in the place of a device would mislead every program that uses it: root could put one at
+    // `/dev/null`.
     if fs::symlink_metadata(path).is_ok_and(|found| is_special(found.file_type())) {
         return Err(not_regular());
     }

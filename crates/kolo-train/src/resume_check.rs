@@ -99,8 +99,9 @@ pub fn check_resume<D: DataSet + ?Sized>(
     check_end(config, &calendar, &found.path, &position)
 }
 
-/// Refuses data whose classes or columns are not those that the run has learned: its weights would get another meaning,
-/// also where the samples may be others. A run without a description of its data is accepted.
+/// Refuses data whose classes or columns are not those that the run has learned: its weights would get
+/// another meaning, also where the samples may be others. A run without a description of its data is
+/// accepted.
 pub(crate) fn check_meaning(
     folder: &RunFolder,
     data: &str,

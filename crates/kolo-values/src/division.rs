@@ -33,8 +33,8 @@ pub fn held_runs(layout: &Layout, owners: &Owners, rank: Rank) -> Vec<Range<usiz
     merged(layout.spans().iter().enumerate().flat_map(of))
 }
 
-/// Returns the parts of `place` that lie in `runs`, which are in order. A look at values that a rank does not hold
-/// would bring pages of zeros into its memory.
+/// Returns the parts of `place` that lie in `runs`, which are in order. A look at values that a rank does not
+/// hold would bring pages of zeros into its memory.
 pub fn within<'a>(
     runs: &'a [Range<usize>],
     place: &Range<usize>,

@@ -74,8 +74,8 @@ fn large_tensors_have_one_owner_a_block_and_small_ones_are_everywhere() {
     assert!(held.max().unwrap() < layout.len() * 2 / 3);
 }
 
-/// Others' parts of the values are addresses without memory: nothing may even look at them, since the pages of a file in
-/// memory exist from the first look on.
+/// Others' parts of the values are addresses without memory: nothing may even look at them, since the pages
+/// of a file in memory exist from the first look on.
 #[test]
 fn a_rank_has_no_memory_for_the_parts_of_others() {
     let taken = threads::spawn(3, |group| {

@@ -1,4 +1,4 @@
-//! What a user can do after a run that has failed or was interrupted.
+//! Advice for the user after a run that has failed or was interrupted.
 
 use std::error::Error;
 
