@@ -3,27 +3,33 @@
 
     python3 bench/peers/gpt2_processes.py ddp --python PYTHON       # whole models; PYTHON has torch, and Kolo's wheel
     python3 bench/peers/gpt2_processes.py fsdp2 --python PYTHON     # divided parameters: Kolo's stage 3, and FSDP2
+    python3 bench/peers/gpt2_processes.py fsdp2 --python PYTHON --link   # over 1 Gbit/s, by network namespaces (root)
 
-Writes the part "gpt2-ddp" or "gpt2-fsdp2" of docs/benchmarks.md. Each way of PyTorch first tries its settings, and the
+Writes the part "gpt2-ddp" or "gpt2-fsdp2" of docs/benchmarks.md, with "-link" for the link. Each way of PyTorch first tries its settings, and the
 fastest is measured. All take turns, round by round.
 """
 
 import argparse
 import itertools
+import secrets
 import socket
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import arguments
 import machine
+import namespaces
 import parts
 from figures import Spread, spread, table
 from gpt2 import EXAMPLE, HEAD, LARGE_PAGES
 from gpt2 import Shape as Model
-from processes import BenchError
+from places import Loopback, Place
+from processes import BenchError, end_on_sigterm
+from settings import GBIT
 from transformers import Side
 
 Settings = tuple[int, ...]
@@ -89,14 +95,24 @@ class Line:
 class Job:
     """The processes of one way to train, started as torchrun would start them."""
 
-    def __init__(self, name: str, argv: list[str], nproc: int):
+    def __init__(self, name: str, argv: list[str], nproc: int, place: Place):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = str(probe.getsockname()[1])
         shared = {"WORLD_SIZE": str(nproc), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
-        of_rank = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(nproc)]
+        if not isinstance(place, Loopback):
+            shared |= {"MASTER_ADDR": place.addresses[0], "GLOO_SOCKET_IFNAME": place.interface}
+            # Ranks in one machine's namespaces could reach each other's memory.
+            shared |= {"KOLO_TRANSPORT": "tcp", "KOLO_TOKEN": secrets.token_hex(16)}
         self.name = name
-        self.ranks = [Side(f"{name}, rank {rank}", argv, LARGE_PAGES | shared | own) for rank, own in enumerate(of_rank)]
+        self.ranks = [
+            Side(
+                f"{name}, rank {rank}",
+                place.inside(rank, argv),
+                LARGE_PAGES | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            )
+            for rank in range(nproc)
+        ]
         self.threads = ThreadPoolExecutor(nproc)
 
     def measure(self, line: Line, steps: int) -> float:
@@ -111,13 +127,16 @@ class Job:
 
 def main() -> int:
     options = parse()
-    return parts.write(f"gpt2-{options.way}", options.docs, lambda: section(options))
+    end_on_sigterm()
+    part = f"gpt2-{options.way}{'-link' * options.link}"
+    return parts.write(part, options.docs, lambda: section(options))
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n\n")[0])
     parser.add_argument("way", choices=WAYS)
     parser.add_argument("--nproc", type=arguments.positive, default=2, help="processes (default: 2)")
+    parser.add_argument("--link", action="store_true", help="two processes with 1 Gbit/s between them (root)")
     parser.add_argument("--layers", type=arguments.positive, help="of each model (default: by model)")
     parser.add_argument("--vocabulary", type=arguments.positive, default=257)
     parser.add_argument("--rounds", type=arguments.positive, default=5)
@@ -125,7 +144,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--python", type=Path, help="a Python with torch and kolo")
     parser.add_argument("--example", type=Path, help="measure this program (default: build the example)")
     parser.add_argument("--docs", type=Path, default=arguments.DOCS)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.link and options.nproc != 2:
+        parser.error(f"--nproc {options.nproc}: --link has two ends")
+    return options
 
 
 def section(options: argparse.Namespace) -> str:
@@ -138,11 +160,14 @@ def section(options: argparse.Namespace) -> str:
         f"{way.title} over Kolo": [*script, "kolo", options.way],
     }
     rows, best = [], []
-    for model in way.models:
-        model = replace(model, vocabulary=options.vocabulary, layers=options.layers or model.layers)
-        row, chosen = measured(way, argvs, model, options)
-        rows.append(row)
-        best += [f"{row[0]}, {name}: {way.describe(settings)}" for name, settings in chosen.items()]
+    if options.link and (obstacle := namespaces.obstacle()):
+        raise BenchError(f"--link: {obstacle}")
+    with namespaces.shaped_link(GBIT) if options.link else nullcontext(Loopback()) as place:
+        for model in way.models:
+            model = replace(model, vocabulary=options.vocabulary, layers=options.layers or model.layers)
+            row, chosen = measured(way, argvs, model, options, place)
+            rows.append(row)
+            best += [f"{row[0]}, {name}: {way.describe(settings)}" for name, settings in chosen.items()]
     ratios = [f"Kolo / {way.title} over Gloo", f"{way.title}: Kolo / Gloo"]
     columns = ["layers, width, tokens of a process", *(f"{name}, tokens/s" for name in argvs), *ratios]
     return "\n\n".join([head(way, options), table(columns, rows), "Settings: " + "; ".join(best) + "."])
@@ -150,19 +175,20 @@ def section(options: argparse.Namespace) -> str:
 
 def head(way: Way, options: argparse.Namespace) -> str:
     kind = "whole in each process" if way.shard == "none" else "with its parameters divided among the processes"
-    return f"""### {way.title}
+    over = " over 1 Gbit/s" * options.link
+    return f"""### {way.title}{over}
 
-GPT-2's blocks in heads of {HEAD}, {kind}: a step of {options.nproc} processes of one thread with AdamW, without
+GPT-2's blocks in heads of {HEAD}, {kind}: a step of {options.nproc} processes of one thread{over} with AdamW, without
 dropout, f32, vocabulary of {options.vocabulary} ({machine.cpu_model()}). Tokens a second of all processes by the clock, median
 of all rounds (lowest–highest); ratios are taken round by round. PyTorch has fused AdamW.
 Command: `{parts.command("gpt2_processes.py")}`."""
 
 
 def measured(
-    way: Way, argvs: dict[str, list[str]], model: Model, options: argparse.Namespace
+    way: Way, argvs: dict[str, list[str]], model: Model, options: argparse.Namespace, place: Place
 ) -> tuple[list[str], dict[str, Settings]]:
     """The row of a model, and the fastest settings. Only this model's programs are in memory."""
-    jobs = {name: Job(name, argv, options.nproc) for name, argv in argvs.items()}
+    jobs = {name: Job(name, argv, options.nproc, place) for name, argv in argvs.items()}
     times: dict[str, list[float]] = {name: [] for name in argvs}
     try:
         chosen = {

@@ -37,8 +37,9 @@ pub enum LaunchError {
     Launchers { why: String },
     /// The launchers of a job have lost each other, and this one may not continue.
     #[error(
-        "this node ends its workers, because other nodes of the job continue, or may continue: {why}. If none does, continue from the \
-         last checkpoint (kolo train --resume RUN_FOLDER)"
+        "this node ends its workers, because other nodes of the job continue, or may continue: {why}. If none does, \
+         start all nodes again: with --resume-or-start, `kolo train` continues from the last checkpoint, if there \
+         is one. --arbiter lets either one of two equal nodes continue"
     )]
     Superseded { why: String },
     /// A worker of another node lacks what it needs to begin, so the job does not begin.

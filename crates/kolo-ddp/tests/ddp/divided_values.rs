@@ -1,8 +1,10 @@
 //! Values that are divided among the workers: gathered when they are used, whoever uses them.
 
 use crate::common::bits;
+use crate::common::checkpoints::at;
 use crate::common::groups::{RATE, alone, config, layout, replica_with, train};
 use kolo_comm::{Group, Options, threads};
+use kolo_ddp::checkpoint;
 use kolo_ddp::optimizer::{self, Optimizer, Settings};
 use kolo_ddp::{BLOCK, Config, Replica, Sharding, SpanId};
 use kolo_testing::{Over, spawn};
@@ -78,6 +80,7 @@ fn large_tensors_have_one_owner_a_block_and_small_ones_are_everywhere() {
 /// of a file in memory exist from the first look on.
 #[test]
 fn a_rank_has_no_memory_for_the_parts_of_others() {
+    let folder = tempfile::tempdir().unwrap();
     let taken = threads::spawn(3, |group| {
         let mut replica = replica_with(group, &divided(), adam());
         for step in 1..=STEPS {
@@ -85,11 +88,17 @@ fn a_rank_has_no_memory_for_the_parts_of_others() {
         }
         replica.gather_residuals().unwrap();
         bits(&mut replica);
-        (replica.held_values_for_tests(), replica.bytes_of_parts_for_tests().unwrap())
+        let trained = (replica.held_values_for_tests(), replica.bytes_of_parts_for_tests().unwrap());
+        let path = checkpoint::save_together(folder.path(), &mut replica, &at(STEPS)).unwrap();
+        checkpoint::weights_sha256(&mut replica).unwrap();
+        let saved = (replica.held_values_for_tests(), replica.bytes_of_parts_for_tests().unwrap());
+        checkpoint::load(&path, &mut replica).unwrap();
+        [trained, saved, (replica.held_values_for_tests(), replica.bytes_of_parts_for_tests().unwrap())]
     });
     const PAGE: usize = 4096;
     let page_of = |element: usize| element * size_of::<f32>() / PAGE;
-    for (rank, (held, bytes)) in taken.unwrap().into_iter().enumerate() {
+    let taken = taken.unwrap().into_iter().enumerate();
+    for (rank, (held, bytes)) in taken.flat_map(|(rank, after)| after.map(|after| (rank, after))) {
         let mut pages: Vec<usize> =
             held.iter().flat_map(|run| page_of(run.start)..=page_of(run.end - 1)).collect();
         pages.dedup();

@@ -100,7 +100,7 @@ pub fn carried<'a>(values: impl Iterator<Item = &'a String>) -> usize {
 /// Reads one message.
 pub fn read<T: DeserializeOwned>(stream: &mut impl Read) -> std::io::Result<T> {
     let mut len = [0; 4];
-    stream.read_exact(&mut len)?;
+    stream.read_exact(&mut len).map_err(name_end)?;
     let len = u32::from_le_bytes(len) as usize;
     if len > MAX_MESSAGE {
         return Err(Error::new(ErrorKind::InvalidData, format!("a message of {len} bytes")));
@@ -109,9 +109,17 @@ pub fn read<T: DeserializeOwned>(stream: &mut impl Read) -> std::io::Result<T> {
     let mut body = Vec::new();
     stream.take(len as u64).read_to_end(&mut body)?;
     if body.len() < len {
-        return Err(ErrorKind::UnexpectedEof.into());
+        return Err(name_end(ErrorKind::UnexpectedEof.into()));
     }
     Ok(serde_json::from_slice(&body)?)
+}
+
+/// Names the end of a stream in a user's words, not in those of a reader of buffers.
+fn name_end(error: Error) -> Error {
+    match error.kind() {
+        kind @ ErrorKind::UnexpectedEof => Error::new(kind, "it has closed the connection"),
+        _ => error,
+    }
 }
 
 #[cfg(test)]

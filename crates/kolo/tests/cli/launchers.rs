@@ -116,6 +116,8 @@ fn too_few_workers_of_two_nodes_keep_what_they_have() {
         assert_eq!(ended[node].0.code(), Some(137), "{node}: {ended:?}");
         assert_eq!(ended[1 - node].0.code(), Some(1), "{node}: {ended:?}");
         assert!(ended[1 - node].1.contains("3 of at least 4 workers are there"), "{node}: {ended:?}");
+        let goes_on = "`kolo train --resume run` continues after step ";
+        assert!(ended.iter().any(|(_, said)| said.contains(goes_on)), "{node}: {ended:?}");
         run(folder.path(), &["train", "--resume", "run", "--nproc", "2"]);
         assert_eq!(result(folder.path()), expected(), "{node}: {ended:?}");
     }

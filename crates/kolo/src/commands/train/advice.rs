@@ -43,6 +43,12 @@ pub(super) fn is_interruption(failure: &Failure) -> bool {
         .is_some_and(|cause| matches!(cause.downcast_ref(), Some(LaunchError::Interrupted { .. })))
 }
 
+/// Returns true if a worker has ended because the whole job ends.
+pub(super) fn ends_job(failure: &Failure) -> bool {
+    let cause = failure.source().and_then(|cause| cause.downcast_ref());
+    matches!(cause, Some(kolo_models::Error::Train(kolo_burn_train::Error::EndedEarly { .. })))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,7 +20,7 @@ use kolo_program::output::{event, note, say, warn};
 use kolo_recipe::{Recipe, RunFolder};
 
 use super::super::find_lr;
-use super::advice::{advise, is_interruption};
+use super::advice::{advise, ends_job, is_interruption};
 use super::options::Train;
 use super::refusals::no_dashboard;
 use crate::start_workers::{check_lone_worker, start_workers};
@@ -204,8 +204,8 @@ impl Train {
             resume = group.broadcast_value(resume, Rank(0))?;
         }
         // `kolo train` adds the advice for the workers that it starts.
-        let by_hand = matches!(membership, Membership::Fixed(_)) && folder_of_launcher().is_none();
-        let advised = folder.clone().filter(|_| by_hand);
+        let advised = folder.clone().filter(|_| folder_of_launcher().is_none());
+        let is_elastic = matches!(membership, Membership::Elastic(_));
         let range_test = self.find_lr.map(RangeTest::new);
         let place = folder.as_ref().map(|folder| folder.path().to_owned());
         let job = Job {
@@ -223,8 +223,9 @@ impl Train {
         };
         let trained = model.train(job, data, membership).map_err(Failure::from);
         trained.map(drop).map_err(|failure| match advised {
-            Some(folder) => advise(failure, &folder),
-            None => failure,
+            // A job goes on without an elastic worker that fails.
+            Some(folder) if !is_elastic || ends_job(&failure) => advise(failure, &folder),
+            _ => failure,
         })?;
         match range_test.zip(place) {
             Some((test, place)) => find_lr::show(&test, &place, self.live.log_format),
