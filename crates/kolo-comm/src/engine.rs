@@ -50,6 +50,28 @@ struct Prepared {
 /// Number of recent calls that a new call is compared with.
 const RECENT: usize = 4;
 
+/// The last few different calls.
+#[derive(Default)]
+struct RecentCalls {
+    calls: Vec<Prepared>,
+    /// Index of the one that the next call replaces.
+    oldest: usize,
+}
+
+impl RecentCalls {
+    /// Keeps a call in place of the oldest one, and returns its index.
+    fn keep(&mut self, prepared: Prepared) -> usize {
+        if self.calls.len() < RECENT {
+            self.calls.push(prepared);
+            return self.calls.len() - 1;
+        }
+        let index = self.oldest;
+        self.calls[index] = prepared;
+        self.oldest = (index + 1) % RECENT;
+        index
+    }
+}
+
 /// Number of cached schedules. Training repeats a few shapes; ever new lengths clear the cache.
 const KEPT: usize = 1024;
 
@@ -75,9 +97,7 @@ pub(crate) struct Engine {
     one_each: Arc<Contributions>,
     sequence: u32,
     plans: HashMap<Key, Plan>,
-    /// The last few different calls, and the index of the one that the next call replaces.
-    recent: Vec<Prepared>,
-    oldest: usize,
+    recent: RecentCalls,
 }
 
 impl Engine {
@@ -108,15 +128,13 @@ impl Engine {
             one_each,
             sequence,
             plans,
-            recent: Vec::with_capacity(RECENT),
-            oldest: 0,
+            recent: RecentCalls::default(),
         }
     }
 
     fn forget_plans(&mut self) {
         self.plans.clear();
-        self.recent.clear();
-        self.oldest = 0;
+        self.recent = RecentCalls::default();
     }
 
     /// Lets sums that the forced algorithm cannot add take another one.
@@ -177,18 +195,11 @@ impl Engine {
         let same = |call: &Prepared| {
             call.elements == memory.elements && call.dtype == memory.dtype && call.collective == *collective
         };
-        if let Some(index) = self.recent.iter().position(same) {
+        if let Some(index) = self.recent.calls.iter().position(same) {
             return Ok(index);
         }
         let prepared = self.prepare(collective, memory)?;
-        if self.recent.len() < RECENT {
-            self.recent.push(prepared);
-            return Ok(self.recent.len() - 1);
-        }
-        let index = self.oldest;
-        self.recent[index] = prepared;
-        self.oldest = (index + 1) % RECENT;
-        Ok(index)
+        Ok(self.recent.keep(prepared))
     }
 
     /// Checks a call and finds its plan.
@@ -250,7 +261,7 @@ impl Engine {
 impl Backend for Engine {
     fn run(&mut self, collective: &Collective, memory: &Memory<'_>, mode: WaitMode) -> Result<(), Error> {
         let index = self.find(collective, memory)?;
-        let Prepared { plan, call, .. } = &self.recent[index];
+        let Prepared { plan, call, .. } = &self.recent.calls[index];
         let sequence = match collective {
             Collective::Exchange { .. } => 0,
             _ => {
@@ -276,7 +287,7 @@ impl Backend for Engine {
     fn runs_on(&mut self, collective: &Collective, memory: &Memory<'_>) -> Result<bool, Error> {
         let Some((_, range)) = memory.result() else { return Ok(true) };
         let index = self.find(collective, memory)?;
-        Ok(self.recent[index].plan.schedule.writes_only(range))
+        Ok(self.recent.calls[index].plan.schedule.writes_only(range))
     }
 
     fn opens_windows(&mut self) -> bool {

@@ -21,6 +21,7 @@ mod kernel;
 mod options;
 mod pace;
 mod pending;
+pub mod processor;
 pub mod threads;
 
 pub use collective::Collective;
@@ -31,6 +32,7 @@ pub use job_membership::{Generation, JobMembership};
 pub use options::{BackendKind, FormGroup, Options};
 pub use pace::Pace;
 pub use pending::{Pending, Timing};
+pub use processor::Processor;
 
 pub use kolo_rendezvous::secure::{Token, host_timeout};
 pub use kolo_rendezvous::{BackendError, Error, Interface, InvalidCall, Liveness, env, hash};

@@ -43,8 +43,8 @@ pub use kolo_step::{
 pub use kolo_straggler as straggler;
 /// Settings, reports and ways to synchronize.
 pub use kolo_sync::{
-    Change, Config, GradientTraffic, Processor, Sharding, Staleness, Statistics, StepReport, StepTimes,
-    Warning, check_offload_folder, is_in_memory, sync, verify,
+    Change, Config, GradientTraffic, Sharding, Staleness, Statistics, StepReport, StepTimes, Warning,
+    check_offload_folder, is_in_memory, sync, verify,
 };
 pub use replica::Replica;
 pub use shard_pass::{Access, ShardPass};

@@ -6,6 +6,7 @@
 pub mod chart;
 pub mod environment;
 mod failure;
+pub mod home;
 pub mod logger;
 pub mod output;
 

@@ -6,7 +6,6 @@
 //! this crate, joins both to a replica.
 
 mod config;
-pub mod processor;
 mod replica;
 mod same_model;
 mod same_settings;
@@ -19,7 +18,6 @@ mod warning;
 
 pub use config::Config;
 pub use kolo_offload::{check_folder as check_offload_folder, is_in_memory};
-pub use processor::Processor;
 pub use replica::{
     Change, Core, FirstParts, FirstValues, GradientTraffic, JobNotes, JobState, Notes, StepReport, StepTimes,
     TakeValues, Undo, assignment, backup, check_offload,

@@ -4,11 +4,12 @@ mod backends;
 mod bench;
 mod check;
 mod commands;
-mod home;
 mod options;
 mod start_workers;
 
 use std::process::ExitCode;
+
+use kolo_program::home;
 
 // Burn allocates and frees a tensor for every operation, which takes more than twice the time with the
 // system's allocator.

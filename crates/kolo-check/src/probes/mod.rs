@@ -13,7 +13,7 @@ mod memory;
 mod open_files;
 mod program;
 
-pub use kolo_ddp::Processor;
+pub use kolo_comm::Processor;
 
 pub use clock::Clock;
 pub use cpu::{Cpu, Quota};

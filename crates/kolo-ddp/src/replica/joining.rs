@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use kolo_comm::{Group, Rank};
+use kolo_comm::{Group, Processor, Rank, processor};
 use kolo_reduction::Error;
-use kolo_sync::Stated;
-use kolo_sync::processor::{self, Processor};
+use kolo_sync::{Stated, Warning};
 
 use super::handle::Replica;
 
@@ -20,11 +19,12 @@ impl Replica {
         if core.progress.steps == 0 {
             core.look_at_first_values()?;
         }
-        if let Some(warning) = processor::differing(&processors)
+        if let Some(rank) = processor::first_other(&processors)
             && speaks
             && core.ranks.told_processors.as_ref() != Some(&processors)
         {
-            core.warn(warning);
+            let [first, other] = [0, rank.0].map(|rank| processors[rank].to_string());
+            core.warn(Warning::ProcessorsDiffer { first, rank, other });
             core.ranks.told_processors = Some(processors);
         }
         Ok(())
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
     use kolo_comm::threads;
     use kolo_optim::{Kind, ParamSpec, Settings, named};
-    use kolo_sync::{Config, Warning};
+    use kolo_sync::Config;
 
     /// Lets two ranks meet twice, with these processors the second time; returns the warnings of each.
     fn warnings_of(processors: [Processor; 2]) -> [Vec<Warning>; 2] {

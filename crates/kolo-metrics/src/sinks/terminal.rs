@@ -38,6 +38,7 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
             lacks_dashboard,
             generation: 0,
             is_alone: false,
+            done_before: 0,
             shown: None,
         }))
     },
@@ -65,6 +66,8 @@ struct Terminal {
     generation: u64,
     /// True if the last figures are of a run that has had one worker, and no server, all the time.
     is_alone: bool,
+    /// Steps of the run that were done before this worker began, which its times leave out.
+    done_before: u64,
     /// Present from the first alignment on.
     shown: Option<Shown>,
 }
@@ -99,6 +102,7 @@ impl MetricSink for Terminal {
         self.epochs = progress.planned_epochs();
         if self.shown.is_none() {
             self.shown = Some(Shown::from(progress));
+            self.done_before = progress.step();
             self.console.show_progress(progress.step(), progress.total());
         }
         if std::mem::take(&mut self.lacks_dashboard) {
@@ -171,7 +175,8 @@ impl Terminal {
             add("skipped steps", format!("{skipped} of {of}, because they overflowed"));
         }
         let (unit, per_second) = (&self.unit, summary.speed.per_second);
-        add("training time", training_time(summary.train_seconds, summary.steps_seconds, per_second, unit));
+        let (all, steps) = (summary.train_seconds, summary.steps_seconds);
+        add("training time", training_time(self.done_before, all, steps, per_second, unit));
         let [on_its_way, waiting] = [summary.comm_fraction, summary.exposed_comm_fraction];
         add("communication", communication(on_its_way, waiting, self.is_alone));
         if let Some(noise) = &summary.noise_scale {
@@ -208,9 +213,11 @@ fn in_columns(lines: &[(String, String)]) -> String {
 }
 
 /// Describes the time of the run, and the part of it in which the rate was reached: steps, without the
-/// start, evaluations, checkpoints that are waited for, and the time until a failed step begins again.
-fn training_time(all: f64, steps: f64, per_second: f64, unit: &str) -> String {
-    format!("{all:.1} s, of which {steps:.1} s in steps at {per_second:.0} {unit}/s")
+/// start, evaluations, checkpoints that are waited for, and the time until a failed step begins again. A run
+/// that was continued has the times of its last part.
+fn training_time(done_before: u64, all: f64, steps: f64, per_second: f64, unit: &str) -> String {
+    let since = if done_before > 0 { format!(" since step {done_before}") } else { String::new() };
+    format!("{all:.1} s{since}, of which {steps:.1} s in steps at {per_second:.0} {unit}/s")
 }
 
 /// True if the figures are of a run that has had one worker, and no server, all the time: the first
@@ -255,8 +262,10 @@ mod tests {
 
     #[test]
     fn the_time_in_steps_and_the_rate_give_the_samples() {
-        let words = training_time(70.6, 64.9, 30_000.0 / 64.9, "images");
+        let words = training_time(0, 70.6, 64.9, 30_000.0 / 64.9, "images");
         assert_eq!(words, "70.6 s, of which 64.9 s in steps at 462 images/s");
+        let words = training_time(122, 70.6, 64.9, 30_000.0 / 64.9, "images");
+        assert_eq!(words, "70.6 s since step 122, of which 64.9 s in steps at 462 images/s");
     }
 
     #[test]

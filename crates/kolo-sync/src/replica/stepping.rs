@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use super::core::Core;
 use super::handover::progress::{Ending, Stage};
 use super::report::{Change, GradientTraffic, StepReport, StepTimes};
+use super::weights::Scales;
 use crate::replica::straggler_observer::Compared;
 use crate::same_settings::Stated;
 use crate::warning::Warning;
@@ -108,7 +109,7 @@ impl Core {
         let skipped = decision.is_none();
         let own = LastStep { step: number, loss, count, gradient_norm, noise_scale, skipped };
         let (done, before) = known.unwrap_or((own, number));
-        (self.weights.scale, self.weights.factor) = (scale, factor * unscale);
+        self.weights.scales = Scales { sum: scale, parameters: factor * unscale };
         self.weights.overflow.begin(totals.is_large);
         self.note_unused(number, totals.unused, totals.count > 0.0);
         self.progress.steps = self.progress.steps.max(number + 1);

@@ -55,10 +55,16 @@ pub struct Weights {
     /// True for each tensor that no shard of the last step used. Such a tensor, and its optimizer state,
     /// stay as they are.
     pub(crate) unused: Vec<bool>,
-    /// Factor for the summed gradient in the updates of the last step.
-    pub(crate) scale: f64,
+    pub(crate) scales: Scales,
+}
+
+/// Factors of the last step's updates.
+#[derive(Clone, Copy)]
+pub struct Scales {
+    /// Factor for the summed gradient.
+    pub(crate) sum: f64,
     /// Additional factor for gradients of parameters, from the step's transforms.
-    pub(crate) factor: f64,
+    pub(crate) parameters: f64,
 }
 
 kolo_comm::opaque_debug!(Weights { step });
@@ -95,8 +101,7 @@ impl Weights {
             step: 0,
             room: Vec::new(),
             undo: None,
-            scale: 0.0,
-            factor: 1.0,
+            scales: Scales { sum: 0.0, parameters: 1.0 },
         };
         weights.look_anew();
         weights
@@ -336,7 +341,8 @@ impl Weights {
                 Kind::Frozen => {}
                 Kind::Parameter { decay } => {
                     let range = self.share.as_ref().map_or(range.clone(), |share| share.place(range));
-                    let (scale, group) = ((self.scale * self.factor) as f32, self.groups.of(slice.span));
+                    let (scale, group) =
+                        ((self.scales.sum * self.scales.parameters) as f32, self.groups.of(slice.span));
                     self.optimizer.update(Update {
                         range,
                         parameters: values,
@@ -347,7 +353,7 @@ impl Weights {
                     });
                 }
                 Kind::Statistic => {
-                    let scale = self.scale as f32;
+                    let scale = self.scales.sum as f32;
                     values.iter_mut().zip(gradient).for_each(|(value, change)| *value += change * scale);
                 }
             }

@@ -13,7 +13,7 @@ use kolo_comm::{Group, Rank};
 use super::clocks::Clocks;
 use super::message::{Answer, Push, PushHeader};
 use crate::replica::FirstValues;
-use crate::replica::weights::Weights;
+use crate::replica::weights::{Scales, Weights};
 use kolo_optim::{Layout, Optimizer, SpanGroups, Turns};
 use kolo_reduction::state::{StateCopy, StatePart, Visit};
 use kolo_reduction::{Error, Slice, slices};
@@ -254,7 +254,7 @@ impl PartState {
         }
         self.updates += 1;
         self.weights.optimizer.begin(self.updates, rate);
-        (self.weights.scale, self.weights.factor) = (scale, factor);
+        self.weights.scales = Scales { sum: scale, parameters: factor };
         for slice in &self.slices {
             self.weights.slice(slice, &gradient[slice.range()]);
         }

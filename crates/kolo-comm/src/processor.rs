@@ -4,10 +4,8 @@
 
 use std::fmt;
 
-use kolo_comm::Rank;
+use kolo_schedule::Rank;
 use serde::{Deserialize, Serialize};
-
-use crate::warning::Warning;
 
 /// A kind of processor: its name, and the vector instructions that programs may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,12 +57,10 @@ fn instructions() -> String {
     there.join(", ")
 }
 
-/// Returns the warning if some rank computes on another kind than rank 0.
-pub fn differing(processors: &[Processor]) -> Option<Warning> {
+/// Returns the first rank that computes on another kind than rank 0, if there is one.
+pub fn first_other(processors: &[Processor]) -> Option<Rank> {
     let first = processors.first()?;
-    let other = processors.iter().position(|processor| processor != first)?;
-    let (first, rank, other) = (first.0.clone(), Rank(other), processors[other].0.clone());
-    Some(Warning::ProcessorsDiffer { first, rank, other })
+    processors.iter().position(|processor| processor != first).map(Rank)
 }
 
 #[cfg(test)]

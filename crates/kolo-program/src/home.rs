@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 /// Replaces `~` by the home folder at the beginning of a path: at the beginning of an argument, or after `=`
 /// or `:`. Arguments of other programs stay: all after `--`, and the program of `kolo launch`.
-pub(crate) fn expanded(args: impl IntoIterator<Item = OsString>, home: Option<OsString>) -> Vec<OsString> {
+pub fn expanded(args: impl IntoIterator<Item = OsString>, home: Option<OsString>) -> Vec<OsString> {
     let mut args: Vec<OsString> = args.into_iter().collect();
     let home = home.and_then(|home| home.into_string().ok()).filter(|home| !home.is_empty());
     let Some(home) = home.filter(|_| args.get(1).is_none_or(|command| command != "launch")) else {
