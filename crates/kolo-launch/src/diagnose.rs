@@ -34,15 +34,22 @@ pub fn diagnose(exits: &[WorkerExit]) -> Option<FailureReport> {
         let is_later = exit.after > root.after + AT_ONCE;
         is_input && (is_later || exit.follows_wrong_input()) && !is_alike(exit, root)
     };
-    let victim = |exit: &WorkerExit| exit.blames().is_some() || !exit.status.failed() || is_second(exit);
+    // One that was ended may have said what it has saved.
+    let has_said = |exit: &WorkerExit| match exit.status {
+        ExitStatus::ByLauncher { .. } => exit.reported() && exit.error != root.error,
+        status => status.failed(),
+    };
+    let mut said: Vec<&WorkerExit> = exits.iter().filter(|exit| has_said(exit)).collect();
+    said.sort_by_key(|exit| order(exit));
+    let victim = |exit: &WorkerExit| exit.blames().is_some() || !has_said(exit) || is_second(exit);
     // One message of several workers is printed once.
     let repeats = |exit: &WorkerExit| {
-        let earlier = failed.iter().take_while(|earlier| earlier.member != exit.member);
+        let earlier = said.iter().take_while(|earlier| earlier.member != exit.member);
         exit.error.is_some() && earlier.filter(|it| other(it)).any(|earlier| earlier.error == exit.error)
     };
     let well = |exit: &WorkerExit| matches!(exit.status, ExitStatus::Code(0) | ExitStatus::Stuck);
     let is_apart = |exit: &WorkerExit| other(exit) && !victim(exit) && !is_alike(exit, root);
-    let apart = failed.iter().filter(|exit| is_apart(exit) && !repeats(exit));
+    let apart = said.iter().filter(|exit| is_apart(exit) && !repeats(exit));
     Some(FailureReport {
         root: root.clone(),
         reason,

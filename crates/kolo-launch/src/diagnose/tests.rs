@@ -242,6 +242,21 @@ fn the_same_consequence_for_several() {
     assert_eq!(numbers(&report.consequences), [1]);
 }
 
+/// A survivor that is still about to exit when the launcher ends it has reported what it has saved.
+#[test]
+fn what_a_worker_has_saved_is_told_although_it_was_ended() {
+    let died = || exit(0, 10, ExitStatus::Signal(SIGKILL));
+    let saver = exit(1, 900, ENDED).reporting("a checkpoint holds all of it");
+    let report = judge(&[died(), saver, exit(2, 900, ENDED)]);
+    assert_eq!((report.root.rank, report.exit_code), (Some(Rank(0)), 137));
+    assert!(report.to_string().contains(": a checkpoint holds all of it"), "{report}");
+    assert_eq!(numbers(&report.consequences), [2]);
+    // The root's own words are there once.
+    let (bad, same) =
+        (exit(0, 10, ExitStatus::Code(1)).reporting("bad"), exit(1, 900, ENDED).reporting("bad"));
+    assert_eq!(numbers(&judge(&[bad, same]).consequences), [1]);
+}
+
 #[test]
 fn two_lack_memory() {
     let report = judge(&[
