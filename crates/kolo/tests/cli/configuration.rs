@@ -88,7 +88,7 @@ fn a_complete_run_that_has_no_step_left_stays_as_it_is() {
     let folder = folder.path();
     let train = |args: &[&str]| succeed(folder, &[&SMALL[..], args].concat());
     train(&["--epochs", "2", "--steps", "99", "--out", "short"]);
-    train(&["--epochs", "9", "--patience", "1", "--lr", "0", "--out", "patient"]);
+    train(&["--epochs", "9", "--patience", "1", "--lr", "1e-12", "--out", "patient"]);
     for (run, more, changed) in [
         ("short", ["--steps", "200"], "steps = 200 has no effect: the run is over, and had 99"),
         ("patient", ["--epochs", "20"], "epochs = 20 has no effect: the run is over, and had 9"),
