@@ -85,10 +85,22 @@ pub trait DataSet: Send + Sync {
         None
     }
 
+    /// Returns the class of a sample; `None` if the data set has no classes, or reads the sample for it.
+    fn label(&self, part: Part, index: usize) -> Option<u32> {
+        let _ = (part, index);
+        None
+    }
+
     /// Returns the name of a sample, as of its file, by which people find it; `None` if it has but an index.
     fn sample_name(&self, part: Part, index: usize) -> Option<String> {
         let _ = (part, index);
         None
+    }
+
+    /// Returns the part and the index by which errors name a sample, and by which it is found in its files:
+    /// of a [`Split`](crate::Split) those before the split.
+    fn origin(&self, part: Part, index: usize) -> (Part, usize) {
+        (part, index)
     }
 
     /// Returns sentences about the data that the user of a run should read, as about skipped files.

@@ -8,7 +8,7 @@
 use std::io::Cursor;
 use std::path::Path;
 
-use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageFormat, ImageReader, Limits};
+use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits};
 
 use crate::pnm::{self, check_size};
 use crate::resample::Picture;
@@ -62,7 +62,12 @@ pub(crate) fn decode(bytes: &[u8], channels: usize) -> Result<Picture, String> {
 }
 
 fn of_reader(reader: ImageReader<Cursor<&[u8]>>) -> Result<DynamicImage, String> {
-    let damaged = |error: image::ImageError| format!("is not a whole image: {error}");
+    let damaged = |error: ImageError| match error {
+        ImageError::Unsupported(error) => {
+            format!("is an image that Kolo does not read: {error}; convert it to PNG")
+        }
+        error => format!("is not a whole image: {error}"),
+    };
     let mut decoder = reader.into_decoder().map_err(damaged)?;
     let (width, height) = decoder.dimensions();
     check_size(width, height)?;
@@ -227,6 +232,27 @@ pub(crate) mod tests {
         let sum = crc(&huge[12..29]).to_be_bytes();
         huge[29..33].copy_from_slice(&sum);
         assert_eq!(told(&huge), "has 65536x65536 pixels, more than 178956970; make it smaller");
+    }
+
+    /// They may be whole, so nothing is to be restored.
+    #[test]
+    fn what_is_not_supported_is_not_called_damaged() {
+        let told = |bytes: &[u8]| decode(bytes, 3).unwrap_err();
+        let icon = b"\0\0\x01\0\x01\0\x01\x01\0\0\x01\0\x20\0\x04\0\0\0\x16\0\0\0....".to_vec();
+        let avif = b"\0\0\0\x14ftypavif\0\0\0\0mif1".to_vec();
+        // One gray pixel of 32 bits.
+        let entries =
+            [(256, 1), (257, 1), (258, 32), (259, 1), (262, 1), (273, 8), (277, 1), (278, 1), (279, 4)];
+        let entry = |(tag, value): (u16, u16)| {
+            [tag.to_le_bytes(), [3, 0], [1, 0], [0, 0], value.to_le_bytes(), [0, 0]].concat()
+        };
+        let directory = [vec![9, 0], entries.into_iter().flat_map(entry).collect(), vec![0; 4]].concat();
+        let tiff: Vec<u8> = [&b"II*\0"[..], &12_u32.to_le_bytes(), &[7; 4], &directory].concat();
+        for bytes in [icon, avif, tiff] {
+            let told = told(&bytes);
+            assert!(told.starts_with("is an image that Kolo does not read: "), "{told}");
+            assert!(told.ends_with("; convert it to PNG"), "{told}");
+        }
     }
 
     /// The checksum of PNG's chunks.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 
-use kolo_schedule::words::counted;
+use kolo_schedule::words::{counted, first_names};
 use thiserror::Error;
 
 use crate::part::Part;
@@ -287,11 +287,11 @@ impl fmt::Display for TablePlace {
 }
 
 impl DataError {
-    /// Creates the error of a text that is not UTF-8; `before` bytes of the file have been taken off.
-    pub(crate) fn not_utf8(path: &Path, before: usize, error: &FromUtf8Error) -> Self {
-        let right = error.utf8_error().valid_up_to();
-        let line = 1 + error.as_bytes()[..right].iter().filter(|byte| **byte == b'\n').count();
-        DataError::NotUtf8 { path: path.into(), byte: before + right, line }
+    /// Creates the error of a text that is not UTF-8.
+    pub(crate) fn not_utf8(path: &Path, error: &FromUtf8Error) -> Self {
+        let byte = error.utf8_error().valid_up_to();
+        let line = 1 + error.as_bytes()[..byte].iter().filter(|byte| **byte == b'\n').count();
+        DataError::NotUtf8 { path: path.into(), byte, line }
     }
 
     /// Creates the error of a sample that a data set of your own cannot read or decode.
@@ -309,16 +309,10 @@ impl DataError {
 
 /// Names the first files of a folder, and says what is wrong with each.
 fn listed_files(folder: &Path, files: &[(PathBuf, String)]) -> String {
-    const NAMED: usize = 10;
     let words = |(path, problem): &(PathBuf, String)| {
         format!("{} {problem}", path.strip_prefix(folder).unwrap_or(path).display())
     };
-    let named: Vec<String> = files.iter().take(NAMED).map(words).collect();
-    let more = match files.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(", and {more} more"),
-    };
-    named.join(", ") + &more
+    first_names(files.iter().map(words), 10)
 }
 
 fn with_value(option: &str, value: &str) -> String {

@@ -130,6 +130,10 @@ impl DataSet for ImageSet {
         Fingerprint::of_all(images.len(), hash)
     }
 
+    fn label(&self, part: Part, index: usize) -> Option<u32> {
+        self.images(part).labels.get(index).copied()
+    }
+
     fn preprocessing(&self) -> Option<Preprocessing> {
         Some(self.preprocessing.clone())
     }

@@ -248,7 +248,8 @@ fn has_ending(path: &Path, endings: &[&str]) -> bool {
 /// hidden ones.
 pub(crate) fn files_below(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, DataError> {
     let mut files = Vec::new();
-    collect(folder, endings, &mut Vec::new(), &mut files)?;
+    let parent = folder.parent().and_then(|parent| fs::canonicalize(parent).ok());
+    collect(folder, endings, &mut parent.into_iter().collect(), &mut files)?;
     Ok(files)
 }
 
@@ -261,7 +262,8 @@ fn collect(
 ) -> Result<(), DataError> {
     let place =
         fs::canonicalize(folder).map_err(|source| DataError::Unreadable { path: folder.into(), source })?;
-    if above.contains(&place) {
+    // The link itself is refused, not a folder that is reached a second time: that one may be real.
+    if folder.is_symlink() && above.iter().any(|above| above.starts_with(&place)) {
         return Err(DataError::LinkLoop { path: folder.into() });
     }
     above.push(place);

@@ -32,6 +32,7 @@ pub fn read_samples<D: DataSet + ?Sized>(
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(&(part, index)) = all.get(at) else { break };
             let batch = catch_unwind(AssertUnwindSafe(|| data.batch(part, &[index], None).map(drop)));
+            let (part, index) = data.origin(part, index);
             let failed = || Err(DataError::sample(part, index, "the program failed while it read this"));
             if let Err(error) = batch.unwrap_or_else(|_| failed()) {
                 first_bad.fetch_min(at, Ordering::Relaxed);

@@ -1,8 +1,10 @@
 //! Validation samples drawn from the training samples of a data set.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kolo_sampler::key::Key;
+use kolo_schedule::words::{counted, first_names};
 
 use crate::augment::AugmentKey;
 use crate::dataset::{DataSet, ImageDataSet, SampleShape};
@@ -36,6 +38,15 @@ impl<D: DataSet + ?Sized> Split<D> {
         }
         let [train, validation] = split(data.samples(Part::Train), "training sample", share, seed)?;
         Ok(Split { train, validation, data })
+    }
+
+    /// Returns the samples that were drawn for a part; `None` if it is not divided.
+    fn drawn(&self, part: Part) -> Option<&[usize]> {
+        match part {
+            Part::Train => Some(&self.train),
+            Part::Validation => Some(&self.validation),
+            Part::Test => None,
+        }
     }
 }
 
@@ -71,15 +82,28 @@ pub(crate) fn split(
     Ok([train, drawn])
 }
 
+/// Warns of classes with training samples and without validation samples, if others have some.
+pub(crate) fn without_validation(data: &impl DataSet) -> Option<String> {
+    let labels = |part| (0..data.samples(part)).filter_map(move |index| data.label(part, index));
+    let judged: BTreeSet<u32> = labels(Part::Validation).collect();
+    let lacking: BTreeSet<u32> = labels(Part::Train).filter(|label| !judged.contains(label)).collect();
+    if judged.is_empty() || lacking.is_empty() {
+        return None;
+    }
+    let names = data.preprocessing().map(|how| how.label_names).unwrap_or_default();
+    let name = |label: &u32| names.get(*label as usize).cloned().unwrap_or_else(|| label.to_string());
+    Some(format!(
+        "the validation samples lack {} ({}), which no score then judges; give more validation samples",
+        counted(lacking.len(), "class"),
+        first_names(lacking.iter().map(name), 10)
+    ))
+}
+
 impl<D: DataSet + ?Sized> DataSet for Split<D> {
     type Batch = D::Batch;
 
     fn samples(&self, part: Part) -> usize {
-        match part {
-            Part::Train => self.train.len(),
-            Part::Validation => self.validation.len(),
-            Part::Test => self.data.samples(Part::Test),
-        }
+        self.drawn(part).map_or_else(|| self.data.samples(part), <[usize]>::len)
     }
 
     fn batch(
@@ -88,24 +112,14 @@ impl<D: DataSet + ?Sized> DataSet for Split<D> {
         indices: &[usize],
         augment: Option<AugmentKey>,
     ) -> Result<D::Batch, DataError> {
-        let of = |drawn: &[usize]| {
-            let indices: Vec<usize> = indices.iter().map(|&index| drawn[index]).collect();
-            self.data.batch(Part::Train, &indices, augment)
-        };
-        match part {
-            Part::Train => of(&self.train),
-            Part::Validation => of(&self.validation),
-            Part::Test => self.data.batch(Part::Test, indices, augment),
-        }
+        let Some(drawn) = self.drawn(part) else { return self.data.batch(part, indices, augment) };
+        let indices: Vec<usize> = indices.iter().map(|&index| drawn[index]).collect();
+        self.data.batch(Part::Train, &indices, augment)
     }
 
     /// Returns the fingerprint of all training samples before the split, and of those drawn for `part`.
     fn fingerprint(&self, part: Part) -> Fingerprint {
-        let drawn = match part {
-            Part::Train => &self.train,
-            Part::Validation => &self.validation,
-            Part::Test => return self.data.fingerprint(Part::Test),
-        };
+        let Some(drawn) = self.drawn(part) else { return self.data.fingerprint(part) };
         let whole = self.data.fingerprint(Part::Train);
         let content = whole.content.map(|content| {
             let mut hash = ContentHash::new();
@@ -123,15 +137,22 @@ impl<D: DataSet + ?Sized> DataSet for Split<D> {
     }
 
     fn sample_name(&self, part: Part, index: usize) -> Option<String> {
-        match part {
-            Part::Train => self.data.sample_name(Part::Train, *self.train.get(index)?),
-            Part::Validation => self.data.sample_name(Part::Train, *self.validation.get(index)?),
-            Part::Test => self.data.sample_name(Part::Test, index),
-        }
+        let (part, index) = self.origin(part, index);
+        self.data.sample_name(part, index)
+    }
+
+    fn label(&self, part: Part, index: usize) -> Option<u32> {
+        let (part, index) = self.origin(part, index);
+        self.data.label(part, index)
+    }
+
+    fn origin(&self, part: Part, index: usize) -> (Part, usize) {
+        let whole = self.drawn(part).and_then(|drawn| drawn.get(index));
+        whole.map_or((part, index), |whole| (Part::Train, *whole))
     }
 
     fn warnings(&self) -> Vec<String> {
-        self.data.warnings()
+        self.data.warnings().into_iter().chain(without_validation(self)).collect()
     }
 
     fn tokenizer(&self) -> Option<&Tokenizer> {
@@ -148,6 +169,7 @@ impl<D: ImageDataSet + ?Sized> ImageDataSet for Split<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Augment, ImageSet, Images};
 
     /// 100 samples to train on and 7 to test on; a batch is the indices.
     struct Counted;
@@ -187,6 +209,39 @@ mod tests {
         assert_ne!(all(&split(4), Part::Validation), validation);
         assert_ne!(split(3).fingerprint(Part::Train), split(4).fingerprint(Part::Train));
         assert_eq!(split(3).fingerprint(Part::Test), Counted.fingerprint(Part::Test));
+        let origins = |part| (0..split(3).samples(part)).map(move |index| split(3).origin(part, index));
+        assert!(origins(Part::Validation).eq(validation.into_iter().map(|index| (Part::Train, index))));
+        assert!(origins(Part::Test).eq((0..7).map(|index| (Part::Test, index))));
+    }
+
+    #[test]
+    fn classes_without_validation_samples_are_named() {
+        let labels: Vec<u32> = (0..30).map(|index| [0, 1, 0, 2, 0, 0][index % 6]).collect();
+        let images = |labels: &[u32]| Images {
+            channels: 1,
+            height: 1,
+            width: 1,
+            pixels: labels.iter().map(|label| *label as u8).collect(),
+            labels: labels.to_vec(),
+        };
+        let data = ImageSet::new(images(&labels), images(&[]), 4, Augment::default()).unwrap();
+        let data = Arc::new(data.with_label_names(["a", "b", "c", "none at all"]));
+        let mut numbers = BTreeSet::new();
+        for seed in 0..40 {
+            let split = Split::new(Arc::clone(&data), 0.1, seed).unwrap();
+            let judged = split.batch(Part::Validation, &[0, 1, 2], None).unwrap().labels;
+            let lacking: Vec<&str> =
+                (0..3).filter(|label| !judged.contains(label)).map(|l| ["a", "b", "c"][l as usize]).collect();
+            let classes = if lacking.len() == 1 { "1 class" } else { "2 classes" };
+            let words =
+                format!("the validation samples lack {classes} ({}), which no score", lacking.join(", "));
+            match &*split.warnings() {
+                [] => assert!(lacking.is_empty(), "{lacking:?}"),
+                all => assert!(all.len() == 1 && all[0].starts_with(&words), "{words}: {all:?}"),
+            }
+            numbers.insert(lacking.len());
+        }
+        assert_eq!(numbers.into_iter().collect::<Vec<_>>(), [0, 1, 2]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::options::OpenOptions;
 use crate::part::Part;
 use crate::split::{share_of, split};
 use crate::tokenizer::Tokenizer;
+use kolo_schedule::words::first_names;
 
 /// Tokens of a window, unless the user gives `--context`.
 pub const CONTEXT: usize = 128;
@@ -68,11 +69,10 @@ impl TextSet {
 
     /// Adds a warning of files that begin with a byte order mark.
     fn warned_of(mut self, marked: Vec<PathBuf>) -> Self {
-        if let Some(first) = marked.first() {
-            let more =
-                if marked.len() > 1 { format!(" and {} more", marked.len() - 1) } else { String::new() };
+        if !marked.is_empty() {
+            let names = first_names(marked.iter().map(|path| path.display()), 1);
             let words = "with a byte order mark, which is left out of the text";
-            self.warnings.push(format!("{}{more}: the file begins {words}", first.display()));
+            self.warnings.push(format!("{names}: the file begins {words}"));
         }
         self
     }

@@ -312,12 +312,27 @@ fn folders_that_make_no_data_set_are_named() {
         "{told}"
     );
 
-    let cycle = with_three_classes(|root| symlink(root, root.join("dog/all")).unwrap());
-    let told = refusal(cycle.path());
-    assert!(
-        told.contains("/dog/all/dog: is a link to a folder above it") && told.contains("remove the link"),
-        "{told}"
-    );
+    // Links to the root, to their own folder, above the root, to each other, and in place of a class.
+    let cycles: [(fn(&Path), &str); 5] = [
+        (|root| symlink(root, root.join("dog/all")).unwrap(), "dog/all"),
+        (|root| symlink(".", root.join("a cat/deep/same")).unwrap(), "a cat/deep/same"),
+        (|root| symlink("../..", root.join("dog/up")).unwrap(), "dog/up"),
+        (
+            |root| {
+                symlink("../dog", root.join("a cat/pets")).unwrap();
+                symlink("../a cat", root.join("dog/pets")).unwrap();
+            },
+            "a cat/pets/pets",
+        ),
+        (|root| symlink(".", root.join("again")).unwrap(), "again"),
+    ];
+    for (make, link) in cycles {
+        let cycle = with_three_classes(make);
+        let link = cycle.path().join(link);
+        let words = "is a link to a folder above it, so its files would never end; remove the link";
+        assert_eq!(refusal(cycle.path()), format!("{}: {words}", link.display()));
+        assert!(link.is_symlink(), "what is removed holds no files");
+    }
 
     let linked = with_three_classes(|root| symlink(root.join("dog"), root.join("a cat/too")).unwrap());
     assert_eq!(opened(linked.path(), &options()).unwrap().samples(Part::Train), 7);

@@ -21,6 +21,16 @@ fn plural(noun: &str) -> String {
     }
 }
 
+/// Joins the first `most` names, and counts the others: `a, b and 3 more`.
+pub fn first_names(names: impl IntoIterator<Item = impl Display>, most: usize) -> String {
+    let mut names = names.into_iter().map(|name| name.to_string());
+    let first = names.by_ref().take(most).collect::<Vec<_>>().join(", ");
+    match names.count() {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
 /// Formats ranks in ascending order: `rank 3`, or `ranks 0, 2, 5-7`.
 pub fn ranks(ranks: &[Rank]) -> String {
     let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
@@ -64,6 +74,13 @@ mod tests {
         }
         assert_eq!([1.0, 1.5].map(|hours| counted(hours, "hour")), ["1 hour", "1.5 hours"]);
         assert_eq!(counted("1,000", "step"), "1,000 steps");
+    }
+
+    #[test]
+    fn many_names_are_counted() {
+        let all = ["a", "b", "c", "d"];
+        let named = [0, 2, 3, 4].map(|names| first_names(&all[..names], 3));
+        assert_eq!(named, ["", "a, b", "a, b, c", "a, b, c and 1 more"]);
     }
 
     #[test]

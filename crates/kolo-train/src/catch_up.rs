@@ -131,6 +131,8 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             }
             return Ok(());
         }
+        let has_steps = folder.filter(|_| self.job.resume && !progress.is_over());
+        let longer = has_steps.map_or(Ok(Vec::new()), |folder| folder.extend(&self.job.config))?;
         let mut new = RunWriter::new(&run, &self.job.sinks, &self.sampling);
         match begins {
             true => {
@@ -153,6 +155,9 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             let path = folder.map_or("the run".into(), |folder| folder.path().display().to_string());
             let note = format!("continuing {path} after step {}", progress.step());
             self.tell(&mut new, &Record::Note(&note), progress);
+        }
+        for words in &longer {
+            self.tell(&mut new, &Record::Note(words), progress);
         }
         if begins && self.job.resume {
             self.report_changes(&mut new, progress);

@@ -73,7 +73,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         let all: Vec<(Suspects, Range<usize>)> = self.ddp.group().all_gather_value(&here)?;
         let (suspects, division): (Vec<_>, Vec<_>) = all.into_iter().unzip();
         (self.suspects, self.division) = (Suspects::best(suspects), division);
-        Ok(self.suspects.verdict(progress.step(), &self.sampler))
+        Ok(self.suspects.verdict(progress.step(), &self.sampler, &*self.task.data))
     }
 
     /// Ends the run for all workers, with the reason, once rank 0 has written a checkpoint.

@@ -163,8 +163,9 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         let Worker { framework, task, loader, ddp, sampler, .. } = self;
         let shards = ddp.shards();
         let batches = loader.step(epoch, step, shards.clone()).zip(shards);
-        let batches = batches
-            .map(|(batch, shard)| batch.map_err(|error| of_samples(sampler, (epoch, step), shard, error)));
+        let batches = batches.map(|(batch, shard)| {
+            batch.map_err(|error| of_samples((sampler, &*task.data), (epoch, step), shard, error))
+        });
         let take = |batch: Result<ShardBatch<D::Batch>, Error>, ddp: &Ddp<F::Model>| {
             let (batch, now) = (batch?, Instant::now());
             kolo_trace::span(now.checked_sub(batch.waited).unwrap_or(now), now, || What::Data);
@@ -212,15 +213,15 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
 }
 
 /// Names the samples of a shard that could not be prepared. Epoch and step count from 0.
-fn of_samples(
-    sampler: &Sampler,
+fn of_samples<D: DataSet + ?Sized>(
+    (sampler, data): (&Sampler, &D),
     (epoch, step): (usize, usize),
     shard: usize,
     source: PrefetchError,
 ) -> Error {
     match source {
         PrefetchError::Panicked(_) => {
-            let samples = listed(&sampler.epoch(epoch).shard(step, shard));
+            let samples = listed(data, &sampler.epoch(epoch).shard(step, shard));
             Error::Samples { epoch: epoch + 1, step, shard, samples, source }
         }
         PrefetchError::Data(error) => (*error).into(),

@@ -1,5 +1,6 @@
 //! Errors of a run, by kind.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use kolo_comm::schedule::words::counted;
@@ -35,10 +36,9 @@ pub enum Error {
     NoFolder,
     /// The run to continue has other samples than its checkpoint, or another order.
     #[error(
-        "{} was written with {setting} = {there}, and this run has {here}: it would train on some samples twice and \
-         miss others; restore the old value, or continue anyway with --accept-changed-data", checkpoint.display()
+        "{} was written with {setting} = {there}, and this run has {here}: {change}", checkpoint.display()
     )]
-    OtherSamples { checkpoint: PathBuf, setting: String, there: String, here: String },
+    OtherSamples { checkpoint: PathBuf, setting: String, there: String, here: String, change: SampleChange },
     /// The checkpoint to continue from holds what another value of a setting has decided.
     #[error(
         "{} was written with {setting} = {there}, and config.toml has {here}: {problem}; restore the old value, or \
@@ -147,6 +147,36 @@ pub enum Error {
         kept: String,
         cause: Option<Box<Error>>,
     },
+}
+
+/// Change of the samples since a checkpoint. Its text says what follows, and what to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleChange {
+    /// A setting or the number of training samples, which decide the order of the samples.
+    Order,
+    /// The content of the training samples, whose number is the same.
+    Content,
+    /// Samples for tests or validation.
+    Judging,
+}
+
+impl fmt::Display for SampleChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SampleChange::Order => {
+                "it would train on some samples twice and miss others; restore the old value, or continue anyway with \
+                 --accept-changed-data"
+            }
+            SampleChange::Content => {
+                "their number is the same, and their content is not, so the rest of the run would learn from other \
+                 samples; restore the data, or continue with those of now by --accept-changed-data"
+            }
+            SampleChange::Judging => {
+                "no step learns from them, but later scores would be of other samples than earlier ones; restore the \
+                 data, or continue with --accept-changed-data, which judges by those of now"
+            }
+        })
+    }
 }
 
 impl From<kolo_ddp::Error> for Error {

@@ -57,7 +57,7 @@ mod trainer;
 mod warn;
 mod worker;
 
-pub use error::{CHECKPOINT_LOST, Error};
+pub use error::{CHECKPOINT_LOST, Error, SampleChange};
 pub use flow::{Answer, Flow};
 pub use framework::{Framework, Pass};
 pub use job::{Job, Membership, TUNED_STREAMS, replaces_another};
@@ -73,7 +73,7 @@ pub use kolo_recipe::{
 };
 pub use own_parts::SchedulePoint;
 pub use range_test::{RangeCurve, RangePoint, RangeTest};
-pub use resume_check::check_resume;
+pub use resume_check::{changed_tests, check_resume};
 pub use signals::survive_large_files;
 pub use slowdown::Slowdown;
 pub use summarize::peak_bytes;

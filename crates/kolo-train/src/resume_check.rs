@@ -99,6 +99,15 @@ pub fn check_resume<D: DataSet + ?Sized>(
     check_end(config, &calendar, &found.path, &position)
 }
 
+/// Returns a sentence if the test samples have changed since the checkpoint of trained weights.
+pub fn changed_tests<D: DataSet + ?Sized>(position: &Position, data: &D) -> Option<String> {
+    let [there, here] = Sampling::other_tests(position, data)?;
+    Some(format!(
+        "the test data has changed since these weights were saved: it was {there}, and is {here}; the scores are of the \
+         samples of now"
+    ))
+}
+
 /// Refuses data whose classes or columns are not those that the run has learned: its weights would get
 /// another meaning, also where the samples may be others. A run without a description of its data is
 /// accepted.

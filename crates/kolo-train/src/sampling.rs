@@ -11,8 +11,9 @@ use kolo_ddp::checkpoint::Position;
 use kolo_recipe::{Recipe, TokenizerNote};
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::{Error, SampleChange};
 
+const TRAINING: &str = "the training data";
 /// Key in a position's notes.
 const SAMPLING: &str = "sampling";
 
@@ -74,10 +75,17 @@ impl Sampling {
         tokenizer.chain(self.data().map(|(name, note)| (name.into(), words(note)))).collect()
     }
 
+    /// Returns the test samples of a checkpoint and those of its data now, in words, if they differ.
+    pub(crate) fn other_tests<D: DataSet + ?Sized>(position: &Position, data: &D) -> Option<[String; 2]> {
+        let noted: Sampling = serde_json::from_value(position.notes[SAMPLING].clone()).ok()?;
+        let here = DataNote::of(fingerprint(data, Part::Test));
+        noted.test.differs(&here).then_some([noted.test.words, here.words])
+    }
+
     /// The parts of the data by name.
     fn data(&self) -> [(&'static str, Option<&DataNote>); 3] {
         [
-            ("the training data", Some(&self.train)),
+            (TRAINING, Some(&self.train)),
             ("the test data", Some(&self.test)),
             ("the validation data", self.validation.as_ref()),
         ]
@@ -116,12 +124,13 @@ impl Sampling {
                 };
                 (place(position) != place(expected)).then(|| {
                     let what = format!("step {}", position.step);
-                    (what, format!("{} done", words(position)), format!("after {}", words(expected)))
+                    let [done, after] = [position, expected].map(words);
+                    (what, format!("{done} done"), format!("after {after}"), SampleChange::Order)
                 })
             }
         };
-        found.map_or(Ok(()), |(setting, there, here)| {
-            Err(Error::OtherSamples { checkpoint: checkpoint.to_owned(), setting, there, here })
+        found.map_or(Ok(()), |(setting, there, here, change)| {
+            Err(Error::OtherSamples { checkpoint: checkpoint.to_owned(), setting, there, here, change })
         })
     }
 
@@ -137,23 +146,26 @@ impl Sampling {
         ]
     }
 
-    /// Returns the first difference: its name, and its values in the checkpoint and here.
-    fn difference(&self, noted: &Sampling) -> Option<(String, String, String)> {
+    /// Returns the first difference: its name, its values in the checkpoint and here, and its kind. Other
+    /// training samples may make others of all parts, as they decide on means.
+    fn difference(&self, noted: &Sampling) -> Option<(String, String, String, SampleChange)> {
         let settings = noted.settings().into_iter().zip(self.settings());
-        let found = settings
-            .map(|((name, there), (_, here))| (name, there, here))
-            .find(|(_, there, here)| there != here);
-        let data = noted.data().into_iter().zip(self.data());
-        let other =
-            data.map(|((name, there), (_, here))| (name, there, here)).find(|(_, there, here)| {
-                match (there, here) {
-                    (Some(there), Some(here)) => there.differs(here),
-                    (there, here) => there.is_some() != here.is_some(),
-                }
-            });
+        let mut settings = settings.filter(|((_, there), (_, here))| there != here);
+        if let Some(((name, there), (_, here))) = settings.next() {
+            return Some((name.into(), there, here, SampleChange::Order));
+        }
+        let mut data = noted.data().into_iter().zip(self.data());
+        let ((name, there), (_, here)) = data.find(|((_, there), (_, here))| match (there, here) {
+            (Some(there), Some(here)) => there.differs(here),
+            (there, here) => there.is_some() != here.is_some(),
+        })?;
+        let change = match name {
+            TRAINING if noted.train.samples == self.train.samples => SampleChange::Content,
+            TRAINING => SampleChange::Order,
+            _ => SampleChange::Judging,
+        };
         let words = |note: Option<&DataNote>| note.map_or("none".into(), |note| note.words.clone());
-        let other = other.map(|(name, there, here)| (name, words(there), words(here)));
-        found.or(other).map(|(name, there, here)| (name.into(), there, here))
+        Some((name.into(), words(there), words(here), change))
     }
 }
 
@@ -212,20 +224,36 @@ mod tests {
         let here = sampling();
         assert_eq!(refused(&here, &here), "");
         for (noted, words) in [
-            (Sampling { batch_size: 9, ..sampling() }, "batch_size = 9, and this run has 8"),
-            (Sampling { shards: 4, ..sampling() }, "shards = 4, and this run has 2"),
-            (Sampling { seed: 0, ..sampling() }, "seed = 0, and this run has 3"),
+            (
+                Sampling { batch_size: 9, ..sampling() },
+                "batch_size = 9, and this run has 8: it would train on",
+            ),
+            (Sampling { shards: 4, ..sampling() }, "shards = 4, and this run has 2: it would train on"),
+            (Sampling { seed: 0, ..sampling() }, "seed = 0, and this run has 3: it would train on"),
             (Sampling { grow_batch: "2:2".into(), ..sampling() }, "grow_batch = 2:2, and this run has none"),
             (
                 Sampling { train: note(101, 64, Some(7)), ..sampling() },
                 "the training data = 101 samples (64 of them with content 0000000000000007), and this run has \
-                 100 samples",
+                 100 samples (64 of them with content 0000000000000007): it would train on some samples twice",
             ),
-            (Sampling { train: note(100, 64, Some(6)), ..sampling() }, "content 0000000000000006"),
-            (Sampling { test: note(10, 10, Some(7)), ..sampling() }, "the test data = 10 samples (content"),
+            (
+                Sampling { train: note(100, 64, Some(6)), ..sampling() },
+                "the training data = 100 samples (64 of them with content 0000000000000006), and this run has \
+                 100 samples (64 of them with content 0000000000000007): their number is the same, and their",
+            ),
+            (
+                Sampling { test: note(10, 10, Some(7)), ..sampling() },
+                "the test data = 10 samples (content 0000000000000007), and this run has 10 samples (content \
+                 0000000000000008): no step learns from them",
+            ),
+            (
+                Sampling { test: note(9, 9, Some(8)), ..sampling() },
+                "the test data = 9 samples (content 0000000000000008), and this run has 10 samples (content \
+                 0000000000000008): no step learns from them",
+            ),
             (
                 Sampling { validation: Some(note(9, 9, Some(7))), ..sampling() },
-                "the validation data = 9 samples (content 0000000000000007), and this run has none",
+                "the validation data = 9 samples (content 0000000000000007), and this run has none: no step",
             ),
         ] {
             let error = refused(&noted, &here);

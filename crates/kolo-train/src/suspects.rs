@@ -3,17 +3,20 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use kolo_comm::schedule::words::first_names;
+use kolo_data::{DataSet, Part};
 use kolo_ddp::Sampler;
 use kolo_elastic::WRONG_INPUT;
 use serde::{Deserialize, Serialize};
 
-/// Formats the indices of a shard's samples for people.
-pub(crate) fn listed(samples: &[usize]) -> String {
-    let listed: Vec<String> = samples.iter().take(LISTED).map(usize::to_string).collect();
-    match samples.len().saturating_sub(LISTED) {
-        0 => listed.join(", "),
-        more => format!("{} and {more} more", listed.join(", ")),
-    }
+/// Names the training samples of a shard for people: by their files, or else by the numbers that errors of
+/// the data have.
+pub(crate) fn listed<D: DataSet + ?Sized>(data: &D, samples: &[usize]) -> String {
+    let name = |index: &usize| {
+        let number = || data.origin(Part::Train, *index).1.to_string();
+        data.sample_name(Part::Train, *index).unwrap_or_else(number)
+    };
+    first_names(samples.iter().map(name), LISTED)
 }
 
 /// Number of failed workers that condemn a step.
@@ -59,7 +62,12 @@ impl Suspects {
     }
 
     /// Returns the reason not to try the step again, once enough workers have failed over its samples.
-    pub(crate) fn verdict(&self, step: u64, sampler: &Sampler) -> Option<String> {
+    pub(crate) fn verdict<D: DataSet + ?Sized>(
+        &self,
+        step: u64,
+        sampler: &Sampler,
+        data: &D,
+    ) -> Option<String> {
         let is_input = self.failures.iter().any(|how| how.ends_with(WRONG_INPUT));
         let is_poisoned = self.step == step && (is_input || self.failures.len() >= ENOUGH);
         if !is_poisoned || self.shards.as_ref().is_some_and(BTreeSet::is_empty) {
@@ -71,7 +79,7 @@ impl Suspects {
             .shards
             .iter()
             .flatten()
-            .map(|shard| format!("shard {shard}: {}", listed(&order.shard(step_in_epoch, *shard))));
+            .map(|shard| format!("shard {shard}: {}", listed(data, &order.shard(step_in_epoch, *shard))));
         let samples = samples.collect::<Vec<_>>().join("; ");
         let about =
             if samples.is_empty() { String::new() } else { format!("; the samples in question: {samples}") };
@@ -86,6 +94,8 @@ impl Suspects {
 
 #[cfg(test)]
 mod tests {
+    use kolo_data::{ItemSet, Split};
+
     use super::*;
 
     const PANIC: &str = "rank 1 (node0/1.0) exited with code 101";
@@ -94,14 +104,18 @@ mod tests {
         Sampler::new(40, 2, 4, 7).unwrap()
     }
 
+    fn data() -> ItemSet<(), ()> {
+        ItemSet::new(|_| ()).with(Part::Train, 40, |_| Some(()))
+    }
+
     #[test]
     fn two_failures_over_the_same_samples_name_them() {
         let mut suspects = Suspects::default();
         suspects.note(8, PANIC, Some(1..3));
-        assert_eq!(suspects.verdict(8, &sampler()), None);
+        assert_eq!(suspects.verdict(8, &sampler(), &data()), None);
         suspects.note(8, "rank 0 (node0/0.0) was killed by SIGSEGV", Some(2..4));
-        assert_eq!(suspects.verdict(9, &sampler()), None, "the step has been done");
-        let words = suspects.verdict(8, &sampler()).unwrap();
+        assert_eq!(suspects.verdict(9, &sampler(), &data()), None, "the step has been done");
+        let words = suspects.verdict(8, &sampler(), &data()).unwrap();
         // Five steps in an epoch.
         let samples = sampler().epoch(1).shard(3, 2).to_vec();
         assert!(words.starts_with("step 8 (epoch 2, step 3 of it, counted from 0)"), "{words}");
@@ -112,11 +126,22 @@ mod tests {
         assert!(words.contains(PANIC) && words.contains("SIGSEGV"), "{words}");
     }
 
+    /// An error of the data set, which knows nothing of the split, has the same numbers.
+    #[test]
+    fn samples_have_the_numbers_before_a_split() {
+        let split = Split::new(data().into(), 0.5, 3).unwrap();
+        let samples: Vec<usize> = (0..split.samples(Part::Train)).collect();
+        let numbers: Vec<String> =
+            samples.iter().map(|index| split.origin(Part::Train, *index).1.to_string()).collect();
+        assert_eq!(listed(&split, &samples), numbers.join(", "));
+        assert_ne!(listed(&split, &samples), listed(&data(), &samples));
+    }
+
     #[test]
     fn wrong_input_needs_no_second_failure() {
         let mut suspects = Suspects::default();
         suspects.note(8, "rank 1 (node0/1.0) exited with code 2, wrong input", Some(1..2));
-        let words = suspects.verdict(8, &sampler()).unwrap();
+        let words = suspects.verdict(8, &sampler(), &data()).unwrap();
         assert!(words.contains("has ended a worker (rank 1 (node0/1.0) exited with code 2"), "{words}");
         assert!(words.contains("samples in question: shard 1: "), "{words}");
     }
@@ -131,11 +156,11 @@ mod tests {
         let mut others = Suspects::default();
         others.note(8, PANIC, Some(0..1));
         others.note(8, PANIC, Some(1..2));
-        assert_eq!(others.verdict(8, &sampler()), None);
+        assert_eq!(others.verdict(8, &sampler(), &data()), None);
         let mut later = Suspects::default();
         later.note(7, PANIC, Some(0..1));
         later.note(8, PANIC, Some(0..1));
-        assert_eq!(later.verdict(8, &sampler()), None);
+        assert_eq!(later.verdict(8, &sampler(), &data()), None);
         // A newcomer knows of no failure.
         assert_eq!(Suspects::best([Suspects::default(), later.clone()]), later);
     }
@@ -144,7 +169,7 @@ mod tests {
     fn where_nobody_knows_whose_shards_they_were_the_step_is_named() {
         let mut suspects = Suspects::default();
         (0..2).for_each(|_| suspects.note(8, PANIC, None));
-        let words = suspects.verdict(8, &sampler()).unwrap();
+        let words = suspects.verdict(8, &sampler(), &data()).unwrap();
         assert!(words.starts_with("step 8 ") && !words.contains("samples"), "{words}");
     }
 }

@@ -3,8 +3,11 @@
 use super::{Check, Found, Severity};
 use crate::facts::Facts;
 
-pub(super) const CHECK: Check =
-    Check { name: "data warnings", about: "a single class, and files that are left out", find };
+pub(super) const CHECK: Check = Check {
+    name: "data warnings",
+    about: "a single class, classes without validation samples, and files that are left out",
+    find,
+};
 
 fn find(facts: &Facts) -> Option<Found> {
     let mut of_workers = facts.workers().filter_map(|(_, facts)| facts.data.as_ref().ok());

@@ -6,7 +6,6 @@ pub(crate) type Row = (usize, Vec<String>);
 
 /// Splits a text into its records; empty lines are none. The error is the line of a quote that does not end.
 pub(crate) fn rows(text: &str) -> Result<Vec<Row>, usize> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (mut rows, mut line) = (Vec::new(), 1);
     let mut characters = text.chars().peekable();
     while characters.peek().is_some() {
@@ -58,7 +57,7 @@ mod tests {
         let cells = |text: &str| rows(text).unwrap();
         let row = |line: usize, cells: &[&str]| (line, cells.iter().map(|cell| cell.to_string()).collect());
         assert_eq!(cells("a,b\r\n1,\n"), [row(1, &["a", "b"]), row(2, &["1", ""])]);
-        assert_eq!(cells("\u{feff}a,b\n\n  \n1,2"), [row(1, &["a", "b"]), row(4, &["1", "2"])]);
+        assert_eq!(cells("a,b\n\n  \n1,2"), [row(1, &["a", "b"]), row(4, &["1", "2"])]);
         let quoted = "\"a, \"\"b\"\"\",\"two\nlines\"\nc,d\n";
         assert_eq!(cells(quoted), [row(1, &["a, \"b\"", "two\nlines"]), row(3, &["c", "d"])]);
         assert_eq!(cells(""), []);

@@ -20,7 +20,7 @@ struct Line {
 }
 
 /// Mark of UTF-8 at the beginning of a file, which is no part of the text.
-const MARK: &[u8] = "\u{feff}".as_bytes();
+const MARK: &str = "\u{feff}";
 
 /// Documents in the order of their files.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ pub(crate) fn read(path: &Path) -> Result<Documents, DataError> {
     for path in if path.is_dir() { files(path)? } else { vec![path.into()] } {
         let bytes = kolo_durable::read(&path)
             .map_err(|source| DataError::Unreadable { path: path.clone(), source })?;
-        let is_marked = bytes.starts_with(MARK);
+        let is_marked = bytes.starts_with(MARK.as_bytes());
         all.texts.extend(of_bytes(&path, bytes)?);
         all.marked.extend(is_marked.then_some(path));
     }
@@ -62,14 +62,21 @@ fn is_utf16(bytes: &[u8]) -> bool {
         })
 }
 
-/// Returns the documents of a file's content that are not empty.
-pub(crate) fn of_bytes(path: &Path, mut bytes: Vec<u8>) -> Result<Vec<String>, DataError> {
+/// Returns the text of a file's content, which must be UTF-8, without the mark.
+pub(crate) fn text(path: &Path, bytes: Vec<u8>) -> Result<String, DataError> {
     if is_utf16(&bytes) {
         return Err(DataError::Utf16 { path: path.into() });
     }
-    let marks = if bytes.starts_with(MARK) { MARK.len() } else { 0 };
-    bytes.drain(..marks);
-    let text = String::from_utf8(bytes).map_err(|error| DataError::not_utf8(path, marks, &error))?;
+    let mut text = String::from_utf8(bytes).map_err(|error| DataError::not_utf8(path, &error))?;
+    if text.starts_with(MARK) {
+        text.drain(..MARK.len());
+    }
+    Ok(text)
+}
+
+/// Returns the documents of a file's content that are not empty.
+pub(crate) fn of_bytes(path: &Path, bytes: Vec<u8>) -> Result<Vec<String>, DataError> {
+    let text = text(path, bytes)?;
     let ending = path.extension().and_then(|ending| ending.to_str());
     let mut documents = match ending.is_some_and(|ending| ending.eq_ignore_ascii_case(LINES)) {
         true => of_lines(path, &text)?,

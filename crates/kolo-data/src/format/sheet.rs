@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use unicode_normalization::UnicodeNormalization;
 
-use super::csv;
 #[cfg(not(feature = "parquet"))]
 use super::no_parquet as parquet;
 #[cfg(feature = "parquet")]
 use super::parquet;
+use super::{csv, documents};
 use crate::error::{DataError, TablePlace};
 
 /// First bytes of a Parquet file.
@@ -45,10 +45,7 @@ impl Sheet {
                 let header_place = TablePlace::Schema;
                 Sheet { path: path.into(), header, header_place, rows: rows.collect() }
             }
-            false => {
-                let text = String::from_utf8(bytes).map_err(|error| DataError::not_utf8(path, 0, &error))?;
-                Sheet::of_text(path, &text)?
-            }
+            false => Sheet::of_text(path, &documents::text(path, bytes)?)?,
         };
         let header = sheet.header.iter().map(|name| composed(name)).collect();
         let sheet = Sheet { header, ..sheet };
@@ -90,8 +87,28 @@ impl Sheet {
 
     /// Returns the place of a column that must be there.
     pub fn column(&self, name: &str) -> Result<usize, DataError> {
-        let problem = || format!("there is no column `{name}`; the table has {}", self.header.join(", "));
+        let has = || self.header.join(", ") + &self.separator_hint();
+        let problem = || format!("there is no column `{name}`; the table has {}", has());
         self.position(name).ok_or_else(|| self.wrong(self.header_place, problem()))
+    }
+
+    /// Says what separates the cells of a text that has one column because they are not between commas.
+    pub fn separator_hint(&self) -> String {
+        let [header] = &*self.header else { return String::new() };
+        let known = [(';', "semicolons"), ('\t', "tabs"), ('|', "vertical bars")];
+        let found = known.iter().find(|(separator, _)| header.contains(*separator));
+        found.map_or(String::new(), |(_, name)| {
+            format!("; its cells are separated by {name}: put commas between them, and write 0.5, not 0,5")
+        })
+    }
+
+    /// Returns the rows, of which there must be one.
+    pub fn some_rows(&self) -> Result<&[Row], DataError> {
+        let problem = match self.header_place {
+            TablePlace::Line(_) => "there are no lines after the header",
+            _ => "there are no rows",
+        };
+        if self.rows.is_empty() { Err(self.wrong(self.header_place, problem)) } else { Ok(&self.rows) }
     }
 
     /// Returns a cell of a row, which must have as many as the header and not be empty there.

@@ -17,7 +17,7 @@ use crate::listing::{Listing, Sample, instead_of};
 use crate::options::OpenOptions;
 use crate::part::Part;
 use crate::preprocessing::Preprocessing;
-use kolo_schedule::words::counted;
+use kolo_schedule::words::{counted, first_names};
 
 /// Length of the sides of a model's input, unless the user sets another.
 const SIZE: usize = 224;
@@ -218,6 +218,10 @@ impl DataSet for FolderSet {
         })
     }
 
+    fn label(&self, part: Part, index: usize) -> Option<u32> {
+        self.listing.part(part).get(index).map(|sample| sample.label)
+    }
+
     fn sample_name(&self, part: Part, index: usize) -> Option<String> {
         self.listing.part(part).get(index).map(|sample| self.name(&sample.path))
     }
@@ -232,16 +236,14 @@ impl DataSet for FolderSet {
             all.push(one_class(&self.root, class) + &format!("; give {instead}"));
         }
         for (folder, images) in &self.listing.loose {
-            let below: Vec<&Path> =
-                images.iter().map(|image| image.strip_prefix(folder).unwrap_or(image)).collect();
-            let count = counted(images.len(), "image");
-            let words = format!("Kolo leaves out {count} in {}, beside the folders there", folder.display());
-            all.push(format!("{words}: {}", listed(&below, FEW)));
+            let below = images.iter().map(|image| image.strip_prefix(folder).unwrap_or(image).display());
+            let (count, names) = (counted(images.len(), "image"), first_names(below, FEW));
+            let place = folder.display();
+            all.push(format!("Kolo leaves out {count} in {place}, beside the folders there: {names}"));
         }
         if !self.skipped.is_empty() {
-            let skipped: Vec<&Path> = self.skipped.iter().map(|path| &**path).collect();
-            let count = counted(skipped.len(), "unreadable file");
-            all.push(format!("Kolo skips {count}: {}", listed(&skipped, NAMED)));
+            let names = first_names(self.skipped.iter().map(|path| path.display()), NAMED);
+            all.push(format!("Kolo skips {}: {names}", counted(self.skipped.len(), "unreadable file")));
         }
         all
     }
@@ -250,15 +252,6 @@ impl DataSet for FolderSet {
 /// Says that data have a single class.
 pub(super) fn one_class(data: &Path, class: &str) -> String {
     format!("{} has 1 class, `{class}`, so there is nothing to learn", data.display())
-}
-
-/// Names the first paths.
-fn listed(paths: &[&Path], named: usize) -> String {
-    let names: Vec<String> = paths.iter().take(named).map(|path| path.display().to_string()).collect();
-    match paths.len().saturating_sub(named) {
-        0 => names.join(", "),
-        more => format!("{} and {more} more", names.join(", ")),
-    }
 }
 
 impl ImageDataSet for FolderSet {

@@ -35,6 +35,10 @@ pub(super) fn fitted(
     let [Some(text), _, validation] = texts else {
         return Ok((TableColumns { numbers: Vec::new(), label: String::new() }, Vec::new()));
     };
+    if let Some(other) = texts.iter().flatten().find(|other| other.header != text.header) {
+        let problem = format!("the header is not that of {}", text.path.display());
+        return Err(DataError::Table { path: other.path.clone(), place: other.header_place, problem });
+    }
     let rows = match options.val_split.filter(|_| validation.is_none()) {
         Some(share) => split(text.classes.len(), "training sample", share, options.seed)?[0].clone(),
         None => (0..text.classes.len()).collect(),
@@ -64,7 +68,7 @@ impl TableFile {
         };
         if sheet.header.len() < 2 {
             let problem = "there is one column; a table has numbers and a column of classes";
-            return Err(sheet.wrong(sheet.header_place, problem));
+            return Err(sheet.wrong(sheet.header_place, problem.to_owned() + &sheet.separator_hint()));
         }
         let numbers: Vec<usize> = (0..sheet.header.len()).filter(|column| *column != at).collect();
         let hint = match label {
@@ -78,10 +82,12 @@ impl TableFile {
     /// Reads the columns that a model was trained on, by their names.
     pub(super) fn of_columns(path: &Path, columns: &TableColumns) -> Result<TableFile, DataError> {
         let sheet = Sheet::read(path)?;
-        let names = columns.numbers.iter().map(|column| &column.name);
-        let numbers = names.clone().map(|name| sheet.column(name)).collect::<Result<Vec<_>, _>>()?;
+        let numbers = columns.numbers.iter().map(|column| sheet.column(&column.name));
+        let numbers = numbers.collect::<Result<Vec<_>, _>>()?;
         let label = sheet.column(&columns.label)?;
-        let header = names.chain([&columns.label]).map(|name| composed(name)).collect();
+        // In the order of the file, as in training: fingerprints cover it.
+        let is_used = |at: &usize| *at == label || numbers.contains(at);
+        let header = (0..sheet.header.len()).filter(is_used).map(|at| sheet.header[at].clone()).collect();
         TableFile::read(&sheet, header, &numbers, label, "")
     }
 
@@ -94,7 +100,7 @@ impl TableFile {
         hint: &str,
     ) -> Result<TableFile, DataError> {
         let (mut numbers, mut classes) = (Vec::new(), Vec::new());
-        for row in &sheet.rows {
+        for row in sheet.some_rows()? {
             for column in columns {
                 let cell = sheet.cell(row, *column)?;
                 let is_name = !hint.is_empty() && cell.parse::<f64>().is_err();
@@ -112,13 +118,6 @@ impl TableFile {
                 return Err(sheet.wrong(row.0, problem));
             }
             classes.push((row.0, composed(cell)));
-        }
-        if classes.is_empty() {
-            let problem = match sheet.header_place {
-                TablePlace::Line(_) => "there are no lines after the header",
-                _ => "there are no rows",
-            };
-            return Err(sheet.wrong(sheet.header_place, problem));
         }
         let (path, header_place) = (sheet.path.clone(), sheet.header_place);
         Ok(TableFile { path, header, header_place, label, numbers, classes })

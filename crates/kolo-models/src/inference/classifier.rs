@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use kolo_burn::{Precision, with_precision};
 use kolo_burn_train::image_tensors;
-use kolo_data::Batch;
+use kolo_data::{Batch, DataError, ImageDataSet, Part};
 
 use crate::image_model::ImageModel;
 
@@ -27,4 +27,14 @@ impl<M: ImageModel> Classifier for ModelClassifier<M> {
         let scores = with_precision(self.precision, || self.model.scores(images));
         scores.into_data().iter::<f32>().collect()
     }
+}
+
+/// Returns test images. The error of a file names what helps here, where no run begins.
+pub(super) fn test_batch(data: &dyn ImageDataSet, indices: &[usize]) -> Result<Batch, DataError> {
+    data.batch(Part::Test, indices, None).map_err(|error| match error {
+        DataError::SampleFile { file, problem, .. } => {
+            DataError::NoImage { path: file, problem: problem + "; restore or remove the file" }
+        }
+        error => error,
+    })
 }

@@ -6,7 +6,7 @@ use kolo_data::{DataError, ImageDataSet, Part};
 use kolo_run_folder::percentile;
 use serde::Serialize;
 
-use super::classifier::Classifier;
+use super::classifier::{Classifier, test_batch};
 
 /// Uncounted first passes, which allocate memory and fill caches.
 const WARM_UP: usize = 3;
@@ -43,7 +43,7 @@ pub fn latency(
     let samples = data.samples(Part::Test).max(1);
     let batch = |number: usize| {
         let indices: Vec<usize> = (0..batch_size).map(|i| (number * batch_size + i) % samples).collect();
-        data.batch(Part::Test, &indices, None)
+        test_batch(data, &indices)
     };
     for number in 0..WARM_UP {
         drop(classifier.scores(batch(number)?));

@@ -15,6 +15,7 @@ use kolo_data::{DataError, ImageDataSet, Part};
 
 pub use classifier::Classifier;
 pub(crate) use classifier::ModelClassifier;
+use classifier::test_batch;
 pub use latency::{Latency, latency};
 pub use predictor::{Prediction, Predictor};
 pub use subject::{Given, Subject};
@@ -34,7 +35,7 @@ pub fn classify(
     let indices: Vec<usize> = (0..data.samples(Part::Test)).collect();
     let mut all: Option<Classification> = None;
     for batch in indices.chunks(batch_size.max(1)) {
-        let batch = data.batch(Part::Test, batch, None)?;
+        let batch = test_batch(data, batch)?;
         let labels = batch.labels.clone();
         let counts = Classification::of(&classifier.scores(batch), &labels);
         match &mut all {

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use kolo_burn_train::precision;
+use kolo_burn_train::{changed_tests, precision};
 use kolo_data::{DataError, ImageDataSet, OpenOptions, Preprocessing, SampleShape, Tokenizer};
-use kolo_ddp::checkpoint::{Reader, WEIGHTS};
+use kolo_ddp::checkpoint::{Position, Reader, WEIGHTS};
 use kolo_recipe::{InputConfig, Recipe, RunFolder, Stem};
 use kolo_weights::{Description, WeightsError, WeightsFile, Which, checkpoint, is_transformers, weights_in};
 
@@ -38,6 +38,8 @@ pub struct Subject {
     pub config: Recipe,
     /// Preprocessing in training, if it is known.
     pub preprocessing: Option<Preprocessing>,
+    /// Position of the checkpoint, with what it notes of the data; `None` for a file.
+    position: Option<Position>,
     /// True if the user gave the data.
     has_own_data: bool,
     pub(crate) weights: WeightsFile,
@@ -84,7 +86,7 @@ impl Subject {
         let above = || path.parent()?.parent().map(|above| RunFolder::at(above.into()));
         let run = run.or_else(above).filter(RunFolder::is_run);
         let position = reader.position().map_err(WeightsError::from)?;
-        let step = position.step;
+        let step = Some(position.step);
         let (config, preprocessing) = match run {
             Some(run) => {
                 let how = Description::of(&run, &position)?.preprocessing;
@@ -95,7 +97,8 @@ impl Subject {
         };
         let weights = WeightsFile::of_checkpoint(&path, &reader)?;
         let has_own_data = given.data.is_some();
-        Ok(Subject { path, step: Some(step), config, preprocessing, has_own_data, weights })
+        let position = Some(position);
+        Ok(Subject { path, step, config, preprocessing, position, has_own_data, weights })
     }
 
     /// Reads the weights at a path, which are in a file there.
@@ -119,7 +122,8 @@ impl Subject {
             config.input.tokenizer = Tokenizer::beside(path);
         }
         let has_own_data = given.data.is_some();
-        Ok(Subject { path: path.into(), step, config, preprocessing, has_own_data, weights })
+        let (path, position) = (path.into(), None);
+        Ok(Subject { path, step, config, preprocessing, position, has_own_data, weights })
     }
 
     /// Opens the data. Classes, and means of tables, are those of the training, which needs no training
@@ -132,6 +136,14 @@ impl Subject {
         let val_split = options.val_split.filter(|_| trained.is_none() && !self.has_own_data);
         let options = OpenOptions { trained, whole_is_test: self.has_own_data, val_split, ..options };
         kolo_data::open_with(&self.config.data, &options)
+    }
+
+    /// Returns sentences about the data that the user should read: about files that are left out, and about
+    /// test samples that are others than in the training.
+    pub fn warnings(&self, data: &dyn ImageDataSet) -> Vec<String> {
+        let own = self.position.as_ref().filter(|_| !self.has_own_data);
+        let changed = own.and_then(|position| changed_tests(position, data));
+        data.warnings().into_iter().chain(changed).collect()
     }
 
     /// Makes the model with its weights, on the CPU.

@@ -56,18 +56,23 @@ impl RunFolder {
         }
     }
 
-    /// Makes the run longer: it goes on by `config`, which has more epochs. A complete run is then no longer
-    /// complete.
+    /// Prepares the folder for a run that has steps left: it becomes as long as `config` says, if that is
+    /// longer, and is no longer complete. Returns sentences about what becomes of its learning rate.
     ///
     /// # Errors
     ///
     /// The folder cannot be written.
-    pub fn extend(&self, config: &Recipe) -> Result<(), Error> {
-        self.replace(CONFIG, config.to_toml()?.as_bytes())?;
+    pub fn extend(&self, config: &Recipe) -> Result<Vec<String>, Error> {
+        let before = self.is_run().then(|| self.config()).transpose()?;
+        let words = before.map_or(Vec::new(), |before| longer(&before, config));
+        if !words.is_empty() {
+            self.replace(CONFIG, config.to_toml()?.as_bytes())?;
+        }
         let summary = self.path.join(SUMMARY);
         match fs::remove_file(&summary) {
-            Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::file(&summary, e)),
-            _ => sync_folder(&self.path).map_err(|e| Error::file(&self.path, e)),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(words),
+            Err(e) => Err(Error::file(&summary, e)),
+            Ok(()) => sync_folder(&self.path).map(|()| words).map_err(|e| Error::file(&self.path, e)),
         }
     }
 
@@ -112,6 +117,17 @@ impl RunFolder {
         }
         first
     }
+}
+
+/// Describes what becomes of the learning rate of a run that is longer than `before`; nothing if it is not.
+fn longer(before: &Recipe, config: &Recipe) -> Vec<String> {
+    let steps = before.steps.zip(config.steps).filter(|(before, steps)| steps > before);
+    let steps = steps.map(|(before, steps)| {
+        format!("{steps} steps in place of {before}: the learning rate follows the same schedule")
+    });
+    let has_more = config.epochs > before.epochs;
+    let epochs = has_more.then(|| config.rate.describe_longer(before.epochs, config.epochs));
+    steps.into_iter().chain(epochs).collect()
 }
 
 #[cfg(test)]

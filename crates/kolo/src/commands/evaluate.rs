@@ -12,7 +12,7 @@ use kolo_run_folder::{Classification, WrongSample};
 use serde::Serialize;
 
 use kolo::Failure;
-use kolo_program::output::{in_line, print, print_json};
+use kolo_program::output::{in_line, print, print_json, warn};
 
 use super::of_run::OfRun;
 
@@ -97,6 +97,7 @@ impl Evaluate {
             }
             error => Failure::input(error),
         })?;
+        subject.warnings(&*images).iter().for_each(|words| warn(words));
         if images.shape().is_text {
             let scores = score_text(subject, &*images)?;
             return if self.json { print_json(&scores) } else { print(&scores.to_string()) };
@@ -108,11 +109,12 @@ impl Evaluate {
     fn evaluate(&self, subject: Subject, images: &dyn ImageDataSet) -> Result<Evaluation, Failure> {
         let largest = self.batch_sizes.iter().copied().max().unwrap_or(0);
         let most = images.samples(Part::Test).max(LARGEST_DEFAULT);
+        let noun = images.preprocessing().map_or("image", |how| how.noun());
         if largest > most {
             return Err(Failure::input(format!(
                 "--batch-sizes {largest}: it must be at most {most}; {} has {}",
                 subject.config.data,
-                counted(images.samples(Part::Test), "test image")
+                counted(images.samples(Part::Test), &format!("test {noun}"))
             )));
         }
         let (config, weights, step) = (subject.config.clone(), subject.path.clone(), subject.step);
@@ -133,7 +135,7 @@ impl Evaluate {
             step,
             precision: config.precision.compute,
             test_images: images.samples(Part::Test),
-            noun: images.preprocessing().map_or("image", |how| how.noun()),
+            noun,
             test_accuracy: counts.confusion.accuracy(),
             classification: counts.described(Part::Test, images),
             latency,

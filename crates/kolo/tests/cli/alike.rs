@@ -151,3 +151,55 @@ fn a_run_keeps_the_classes_and_columns_that_it_has_learned() {
         assert_eq!(kept(), before);
     }
 }
+
+/// Other test rows change no step, so nobody is told that samples would be trained on twice.
+#[test]
+fn what_has_changed_in_the_data_is_named_with_what_follows() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path();
+    let rows = |count: usize, key: usize| {
+        let row = |row| format!("{row},{},{}\n", (row + key) % 3, ["oak", "elm"][row % 2]);
+        format!("a,b,kind\n{}", (0..count).map(row).collect::<String>())
+    };
+    fs::create_dir(place.join("table")).unwrap();
+    let write = |name: &str, text: String| fs::write(place.join("table").join(name), text).unwrap();
+    let data = || {
+        write("train.csv", rows(8, 0));
+        write("test.csv", rows(6, 0));
+    };
+    data();
+    let begin = ["train", "--data", "csv:table", "--model", "mlp", "--batch-size", "2", "--steps", "2"];
+    succeed(place, &[&begin[..], &["--nproc", "1", "--out", "run"]].concat());
+    let twice = "it would train on some samples twice and miss others";
+    for (name, text, words, follows) in [
+        ("train.csv", rows(9, 0), "the training data = 8 samples (content ", twice),
+        (
+            "train.csv",
+            rows(8, 1),
+            "the training data = 8 samples (content ",
+            "their number is the same, and their content is not",
+        ),
+        // A byte more, in the last cell.
+        (
+            "test.csv",
+            rows(6, 0).replace("5,2,elm", "5,20,elm"),
+            "the test data = 6 samples (content ",
+            "no step learns from them",
+        ),
+        ("test.csv", rows(7, 0), "the test data = 6 samples (content ", "no step learns from them"),
+    ] {
+        data();
+        write(name, text);
+        let (code, error) = fail(place, &["train", "--resume", "run", "--steps", "4"]);
+        assert!(code == 2 && error.contains(words) && error.contains(follows), "{error}");
+        assert!(
+            error.contains("--accept-changed-data") && error.contains(twice) == (follows == twice),
+            "{error}"
+        );
+    }
+    // The weights are those of the run on the old test rows.
+    succeed(place, &["train", "--resume", "run", "--steps", "4", "--accept-changed-data"]);
+    succeed(place, &[&begin[..7], &["--steps", "4", "--nproc", "1", "--out", "whole"]].concat());
+    let weights = |run: &str| summary(&place.join(run))["weights_sha256"].clone();
+    assert_eq!(weights("run"), weights("whole"));
+}

@@ -1,6 +1,8 @@
 //! Configuration from files, options and single keys, and runs that become longer.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use super::program::{fail, kolo, stderr, succeed, summary};
 
@@ -45,7 +47,12 @@ fn a_complete_run_becomes_longer() {
     let sha256 = |run: &str| summary(&folder.join(run))["weights_sha256"].to_string();
     train("whole", "2", "constant");
     train("parts", "1", "constant");
-    let said = succeed(folder, &["train", "--resume", "parts", "--epochs", "2"]);
+    let resume = |args: &[&str]| {
+        let output = kolo(folder, &[&["train", "--resume"], args].concat()).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let said = resume(&["parts", "--epochs", "2"]);
     assert!(said.contains("2 epochs in place of 1: the constant schedule continues"), "{said}");
     assert_eq!(sha256("parts"), sha256("whole"), "a constant rate has no other end");
     // A later part needs no option, and the same command does nothing more.
@@ -65,13 +72,50 @@ fn a_complete_run_becomes_longer() {
         assert!(code == 2 && error.contains(words), "{error}");
     }
     // More steps are those of a run that was begun with them.
-    let said = succeed(folder, &["train", "--resume", "limited", "--steps", "2"]);
+    let said = resume(&["limited", "--steps", "2"]);
     assert!(said.contains("2 steps in place of 1: the learning rate follows the same schedule"), "{said}");
     succeed(folder, &[&SMALL[..], &["--epochs", "2", "--steps", "2", "--out", "longer"]].concat());
     assert_eq!(sha256("limited"), sha256("longer"));
     train("cosine", "1", "cosine");
-    let said = succeed(folder, &["train", "--resume", "cosine", "--epochs", "2"]);
+    let said = resume(&["cosine", "--epochs", "2"]);
     assert!(said.contains("the fall of the learning rate is stretched to the new end"), "{said}");
+}
+
+/// More steps than the epochs have, and more epochs than the patience: nothing is left to do.
+#[test]
+fn a_complete_run_that_has_no_step_left_stays_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let train = |args: &[&str]| succeed(folder, &[&SMALL[..], args].concat());
+    train(&["--epochs", "2", "--steps", "99", "--out", "short"]);
+    train(&["--epochs", "9", "--patience", "1", "--lr", "1e-12", "--out", "patient"]);
+    for (run, more, changed) in [
+        ("short", ["--steps", "200"], "steps = 200 has no effect: the run is over, and had 99"),
+        ("patient", ["--epochs", "20"], "epochs = 20 has no effect: the run is over, and had 9"),
+    ] {
+        let before = files(&folder.join(run));
+        assert!(before.keys().any(|path| path.ends_with("summary.json")), "{before:?}");
+        let output = kolo(folder, &["train", "--resume", run, more[0], more[1]]).output().unwrap();
+        let words = stderr(&output);
+        let steps = summary(&folder.join(run))["steps"].clone();
+        let complete = format!("the run in {run} is complete: all {steps} steps are done\n");
+        assert!(output.status.success() && words.contains(&complete) && words.contains(changed), "{words}");
+        assert!(!words.contains("in place of") && output.stdout.is_empty(), "{output:?}");
+        assert_eq!(files(&folder.join(run)), before, "{run}");
+    }
+}
+
+/// Returns the bytes of all files below a folder.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => drop(found.insert(path.clone(), fs::read(&path).unwrap())),
+        }
+    }
+    found
 }
 
 #[test]

@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::Path;
 
+use image::{GrayImage, Luma};
 use serde_json::Value;
 
 use kolo_testing::selected;
 
-use super::program::{fail, noise_images, succeed, summary};
+use super::program::{fail, kolo, noise_images, stderr, succeed, summary};
 
 /// Makes a short run that leaves checkpoints and its best one.
 fn train(folder: &Path, data: &str, more: &[&str]) {
@@ -128,4 +129,64 @@ fn what_cannot_be_evaluated_is_told_in_a_sentence() {
         (&found["test_accuracy"], &found["step"]),
         (&summary(&folder.join("run"))["test_accuracy"], &Value::Null)
     );
+}
+
+/// Writes images of two classes into the parts `train` and `test`; returns the bytes of one.
+fn two_classes(folder: &Path) -> Vec<u8> {
+    let value = |x: u32, y: u32, at: u32| Luma([((x * 7 + y * 13 + at * 29) % 256) as u8]);
+    for class in ["train/a", "train/b", "test/a", "test/b"] {
+        fs::create_dir_all(folder.join(class)).unwrap();
+        for at in 0..4 {
+            let image = GrayImage::from_fn(20, 20, |x, y| value(x, y, at));
+            image.save(folder.join(format!("{class}/{at}.png"))).unwrap();
+        }
+    }
+    fs::read(folder.join("test/b/3.png")).unwrap()
+}
+
+#[test]
+fn the_user_reads_which_data_is_evaluated() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let good = two_classes(&folder.join("images"));
+    let damaged = ["train/a/0.png", "test/b/3.png"].map(|file| folder.join("images").join(file));
+    let damage = || damaged.iter().for_each(|file| fs::write(file, &good[..good.len() / 2]).unwrap());
+    let restore = || damaged.iter().for_each(|file| fs::write(file, &good).unwrap());
+    let train = |more: &[&str]| {
+        let data = ["train", "--data", "folder:images", "--size", "32", "--model", "small", "--nproc", "1"];
+        succeed(folder, &[&data[..], &["--batch-size", "4", "--epochs", "1"], more].concat());
+    };
+    let evaluated = |run: &str| {
+        let output = kolo(folder, &["evaluate", run, "--repeats", "0", "--json"]).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (found["test_images"].as_u64().unwrap(), stderr(&output))
+    };
+    train(&["--out", "whole"]);
+    assert_eq!(evaluated("whole"), (8, String::new()));
+    damage();
+    let (code, told) = fail(folder, &["evaluate", "whole"]);
+    assert!(code == 2 && told.contains("images/test/b/3.png is not a whole image"), "{told}");
+    assert!(told.ends_with("; restore or remove the file\n"), "{told}");
+
+    train(&["--skip-unreadable", "--out", "skipping"]);
+    let skipped = "warning: Kolo skips 2 unreadable files: train/a/0.png, test/b/3.png\n";
+    assert_eq!(evaluated("skipping"), (7, skipped.into()));
+    restore();
+    let (images, told) = evaluated("skipping");
+    let changed =
+        "warning: the test data has changed since these weights were saved: it was 7 samples (content ";
+    assert!(
+        images == 8 && told.starts_with(changed) && told.contains(", and is 8 samples (content "),
+        "{told}"
+    );
+    fs::remove_file(&damaged[1]).unwrap();
+    let (images, told) = evaluated("whole");
+    let changed =
+        "warning: the test data has changed since these weights were saved: it was 8 samples (content ";
+    assert!(images == 7 && told.starts_with(changed), "{told}");
+    // Other data is what the user has asked for.
+    let own = ["evaluate", "whole", "--data", "folder:images/test", "--repeats", "0"];
+    let output = kolo(folder, &own).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", stderr(&output));
 }

@@ -143,6 +143,16 @@ fn rows_need_no_training_table() {
     let right = found.iter().zip(&states).filter(|(object, state)| class(object) == **state).count();
     assert_eq!(right as f64 / 40.0, share);
     assert_eq!((found[0]["line"].as_u64(), found[39]["line"].as_u64()), (Some(2), Some(41)));
+    let evaluated = |args: &[&str]| kolo(folder, &[&["evaluate", "run"], args].concat()).output().unwrap();
+    assert_eq!(stderr(&evaluated(&["--repeats", "0"])), "", "the rows are those of the training");
+    let told = stderr(&evaluated(&["--batch-sizes", "90"]));
+    assert!(told.contains("csv:") && told.contains(" has 40 test rows"), "{told}");
+    fs::write(table.join("test.csv"), rows(40, 6)).unwrap();
+    let told = stderr(&evaluated(&["--repeats", "0"]));
+    assert!(told.starts_with("warning: the test data has changed since these weights were saved"), "{told}");
+    fs::write(folder.join("empty.csv"), "time,rest\n").unwrap();
+    let (code, told) = fail(folder, &["predict", "run", "empty.csv"]);
+    assert!(code == 2 && told.contains("empty.csv, line 1: there are no lines after the header"), "{told}");
     // Without the classes, in another order, and with a row that is no row.
     let other = text.lines().skip(1).map(|line| {
         let cells: Vec<&str> = line.split(',').collect();

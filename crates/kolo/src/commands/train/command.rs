@@ -59,7 +59,6 @@ impl Train {
         }
         if self.resumes(&folder) {
             check_resume(&folder, &config, &*images, self.accept_changed_data)?;
-            self.extend(&folder, &config)?;
         } else if self.find_lr.is_none() {
             // The workers need not train it again.
             folder.keep_tokenizer(images.tokenizer())?;
@@ -99,7 +98,11 @@ impl Train {
         // The dashboard's screen ends before further messages.
         drop(screen);
         // A signal to workers that had nothing left to do.
-        let result = result.or_else(|failure| match is_interruption(&failure) && folder.is_complete() {
+        let is_over = || {
+            let length = |recipe: &Recipe| (recipe.steps, recipe.epochs);
+            folder.is_complete() && folder.config().is_ok_and(|own| length(&own) == length(&config))
+        };
+        let result = result.or_else(|failure| match is_interruption(&failure) && is_over() {
             true => Ok(()),
             false => Err(failure),
         });
@@ -153,11 +156,7 @@ impl Train {
                     let path = folder_of_launcher().or(self.resume.clone()).or(self.out.clone());
                     RunFolder::of_running_job(path, &member.job_id()?)?
                 }
-                None => {
-                    let folder = self.claim(&config, Some(&member.job_id()?))?;
-                    self.extend(&folder, &config)?;
-                    folder
-                }
+                None => self.claim(&config, Some(&member.job_id()?))?,
             };
             return self.train(config, data, Membership::Elastic(member), Some(folder));
         }
@@ -176,11 +175,7 @@ impl Train {
         self.fit(&mut config, group.world_size().saturating_sub(servers[0] as usize))?;
         let folder = match made_folder() {
             Some(folder) => Some(folder),
-            None if group.rank().0 == 0 => {
-                let folder = self.folder(&config)?;
-                self.extend(&folder, &config)?;
-                Some(folder)
-            }
+            None if group.rank().0 == 0 => Some(self.folder(&config)?),
             // Rank 0 makes the folder.
             None => {
                 let earlier = self.resume.clone().or(self.out.clone().filter(|_| self.resume_or_start));
@@ -256,25 +251,6 @@ impl Train {
 
     pub(in crate::commands) fn resumes(&self, folder: &RunFolder) -> bool {
         self.resume.is_some() || self.resume_or_start && folder.has_checkpoints()
-    }
-
-    /// Makes the run in the folder as long as the user wants, and tells what becomes of its learning rate.
-    fn extend(&self, folder: &RunFolder, config: &Recipe) -> Result<(), Failure> {
-        let before = folder.config()?;
-        let (has_steps, has_epochs) = (config.steps > before.steps, config.epochs > before.epochs);
-        if self.resume.is_none() || !(has_steps || has_epochs) {
-            return Ok(());
-        }
-        folder.extend(config)?;
-        let steps = before.steps.zip(config.steps).filter(|_| has_steps);
-        let steps = steps.map(|(before, steps)| {
-            format!("{steps} steps in place of {before}: the learning rate follows the same schedule")
-        });
-        let epochs = has_epochs.then(|| config.rate.describe_longer(before.epochs, config.epochs));
-        for words in steps.iter().chain(&epochs) {
-            self.report(words, |words| say!("{words}"));
-        }
-        Ok(())
     }
 }
 
