@@ -12,6 +12,9 @@ use kolo_data::{
 };
 use tempfile::TempDir;
 
+/// A change to a folder of images.
+type Change = fn(&Path);
+
 fn color(path: &Path, width: u32, height: u32, pixel: [u8; 3]) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     RgbImage::from_pixel(width, height, Rgb(pixel)).save(path).unwrap();
@@ -313,7 +316,7 @@ fn folders_that_make_no_data_set_are_named() {
     );
 
     // Links to the root, to their own folder, above the root, to each other, and in place of a class.
-    let cycles: [(fn(&Path), &str); 5] = [
+    let cycles: [(Change, &str); 5] = [
         (|root| symlink(root, root.join("dog/all")).unwrap(), "dog/all"),
         (|root| symlink(".", root.join("a cat/deep/same")).unwrap(), "a cat/deep/same"),
         (|root| symlink("../..", root.join("dog/up")).unwrap(), "dog/up"),
