@@ -99,11 +99,11 @@ pub fn check_resume<D: DataSet + ?Sized>(
     check_end(config, &calendar, &found.path, &position)
 }
 
-/// Returns a sentence if the test samples have changed since the checkpoint of trained weights.
+/// Returns a sentence if the samples that judge trained weights have changed since their checkpoint.
 pub fn changed_tests<D: DataSet + ?Sized>(position: &Position, data: &D) -> Option<String> {
-    let [there, here] = Sampling::other_tests(position, data)?;
+    let (name, there, here) = Sampling::other_tests(position, data)?;
     Some(format!(
-        "the test data has changed since these weights were saved: it was {there}, and is {here}; the scores are of the \
+        "{name} has changed since these weights were saved: it was {there}, and is {here}; the scores are of the \
          samples of now"
     ))
 }

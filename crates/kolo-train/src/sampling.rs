@@ -75,11 +75,22 @@ impl Sampling {
         tokenizer.chain(self.data().map(|(name, note)| (name.into(), words(note)))).collect()
     }
 
-    /// Returns the test samples of a checkpoint and those of its data now, in words, if they differ.
-    pub(crate) fn other_tests<D: DataSet + ?Sized>(position: &Position, data: &D) -> Option<[String; 2]> {
+    /// Returns the name of the part that judges trained weights, with its samples in a checkpoint and now, in
+    /// words, if they differ: the test data, or without it the validation data, as of a text.
+    pub(crate) fn other_tests<D: DataSet + ?Sized>(
+        position: &Position,
+        data: &D,
+    ) -> Option<(&'static str, String, String)> {
         let noted: Sampling = serde_json::from_value(position.notes[SAMPLING].clone()).ok()?;
-        let here = DataNote::of(fingerprint(data, Part::Test));
-        noted.test.differs(&here).then_some([noted.test.words, here.words])
+        let part = match noted.test.samples + data.samples(Part::Test) {
+            0 => Part::Validation,
+            _ => Part::Test,
+        };
+        let (name, there) = noted.data()[part as usize];
+        let (there, here) = (there?, DataNote::of(fingerprint(data, part)));
+        // Validation samples of a split may be among the training samples here, and judge nothing then.
+        let judges = part == Part::Test || here.samples > 0;
+        (judges && there.differs(&here)).then(|| (name, there.words.clone(), here.words))
     }
 
     /// The parts of the data by name.
@@ -195,6 +206,8 @@ fn fingerprint<D: DataSet + ?Sized>(data: &D, part: Part) -> Fingerprint {
 
 #[cfg(test)]
 mod tests {
+    use kolo_data::ItemSet;
+
     use super::*;
 
     fn note(samples: usize, hashed: usize, content: Option<u64>) -> DataNote {
@@ -260,6 +273,31 @@ mod tests {
             assert!(error.starts_with("step-10") && error.contains(words), "{error}");
             assert!(error.contains("--accept-changed-data"), "{error}");
         }
+    }
+
+    /// A text without a part for tests is evaluated on that for validation.
+    #[test]
+    fn the_part_that_judges_is_compared_with_that_of_the_checkpoint() {
+        let data = |tests: usize, validation: usize| {
+            let counted = ItemSet::new(|items: Vec<u32>| items).with(Part::Train, 9, |_| Some(1));
+            let counted = counted.with(Part::Test, tests, |_| Some(2));
+            counted.with(Part::Validation, validation, |_| Some(3))
+        };
+        let of = |tests, validation| Sampling::of(&Recipe::default(), &data(tests, validation));
+        let other = |noted: Sampling, tests, validation| {
+            let there = position(1, serde_json::json!({ SAMPLING: noted }));
+            Sampling::other_tests(&there, &data(tests, validation)).map(|(name, ..)| name)
+        };
+        assert_eq!(other(of(5, 3), 5, 4), None, "validation samples judge nothing here");
+        assert_eq!(other(of(5, 3), 4, 3), Some("the test data"));
+        assert_eq!(other(of(5, 3), 0, 3), Some("the test data"));
+        assert_eq!(other(of(0, 3), 0, 3), None);
+        assert_eq!(other(of(0, 3), 0, 4), Some("the validation data"));
+        assert_eq!(other(of(0, 3), 0, 0), None);
+        let changed = Sampling { test: note(5, 5, Some(1)), ..of(5, 0) };
+        assert_eq!(other(changed, 5, 0), Some("the test data"), "the same number, other content");
+        let old = position(1, serde_json::json!({ "recorded": true }));
+        assert_eq!(Sampling::other_tests(&old, &data(5, 3)), None);
     }
 
     #[test]
