@@ -55,7 +55,9 @@ impl FromStr for StopSignal {
         match name.strip_prefix("sig").unwrap_or(&name) {
             "usr1" => Ok(StopSignal::Usr1),
             "usr2" => Ok(StopSignal::Usr2),
-            _ => Err(format!("`{text}`: give usr1 or usr2; int, term, hup and xcpu are heard in any case")),
+            _ => Err(format!(
+                "`{text}`: give usr1, usr2 or usr1,usr2; int, term, hup and xcpu are heard in any case"
+            )),
         }
     }
 }
@@ -149,7 +151,7 @@ mod tests {
     fn names_are_read() {
         assert_eq!(StopSignal::list("usr1,SIGUSR2"), Ok(vec![StopSignal::Usr1, StopSignal::Usr2]));
         assert_eq!(StopSignal::list(""), Ok(Vec::new()));
-        assert!(StopSignal::list("usr1,kill").unwrap_err().contains("`kill`: give usr1 or usr2"));
+        assert!(StopSignal::list("usr1,kill").unwrap_err().contains("`kill`: give usr1, usr2 or"));
         assert_eq!(StopSignal::Usr2.to_string().parse(), Ok(StopSignal::Usr2));
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Elastic {
     events: Receiver<CoordinatorEvent>,
     messages: Messages,
     min_members: usize,
+    /// Workers of all nodes, if their number is given.
+    all_members: Option<usize>,
     restarts_left: usize,
     /// Time of each due restart, and local rank of the dead worker.
     due_restarts: Vec<(Instant, usize)>,
@@ -72,6 +74,7 @@ impl Elastic {
             events,
             messages: job.messages,
             min_members: job.min,
+            all_members: job.nnodes_min.is_none().then_some(job.world_size()),
             restarts_left: job.restarts,
             due_restarts: Vec::new(),
             closed: false,
@@ -206,7 +209,12 @@ impl Elastic {
                 let ends = if self.closed { "the job ends with " } else { "" };
                 self.messages.print(&format!("{ends}generation {generation} of {members}: {reason}"));
             }
-            CoordinatorEvent::GenerationFormed { .. } => {}
+            CoordinatorEvent::GenerationFormed { members, .. } => {
+                if let Some(all) = self.all_members.filter(|all| members.len() < *all) {
+                    let all = counted(all, "worker");
+                    self.messages.print(&format!("the job begins with {} of {all}", members.len()));
+                }
+            }
             CoordinatorEvent::Joined { node_rank, leader } => self.report_joined(node_rank, leader),
             CoordinatorEvent::MemberHung { member, reason } => {
                 self.messages.print(&format!("{} hangs; Kolo ends it: it {reason}", workers.name(&member)));

@@ -9,7 +9,7 @@ use kolo_ddp::binding::BindingError;
 use kolo_elastic::WRONG_INPUT;
 
 /// Beginning of the message of a run whose last checkpoint could not be written.
-pub const CHECKPOINT_LOST: &str = "Kolo has written everything but the last checkpoint";
+pub const CHECKPOINT_LOST: &str = "the last checkpoint could not be written";
 
 /// Reason that a run could not begin, continue, or end regularly.
 #[derive(Debug, thiserror::Error)]

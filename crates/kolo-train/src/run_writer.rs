@@ -163,14 +163,14 @@ impl RunWriter {
         if !ddp.with_replica(|replica| replica.divides_state()) {
             checkpoints.take(ddp, progress, &Due::last(progress, Demand::Routine))?;
         }
-        checkpoints.finish(until)?;
+        let kept = checkpoints.finish(until);
         // Lines without space before the checkpoint. The checkpoint comes first, since it holds the work.
         for opened in &mut self.sinks {
             if let Err(error) = patiently(until, || opened.flush_aligned(progress)) {
                 kolo_ddp::checkpoint::tell(&format_args!("{error}; the lines that waited are lost"));
             }
         }
-        Ok(())
+        kept
     }
 
     /// Ends the run. Failed writes are tried again for a while, and all possible ones are made before the

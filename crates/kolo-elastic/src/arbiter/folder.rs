@@ -32,7 +32,7 @@ pub(super) fn read(path: &str) -> Result<Rule, Error> {
     let path = PathBuf::from(path);
     if !path.is_absolute() {
         let why = "give an absolute path that leads to the same folder on all nodes";
-        return Err(Error::system(format!("--arbiter folder:{}", path.display()), why));
+        return Err(Error::system(format!("folder:{}", path.display()), why));
     }
     Ok(Rule::Recorded(Arc::new(Folder { path })))
 }

@@ -6,6 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Command, CommandFactory, Error, FromArgMatches};
 use kolo::Failure;
 use kolo_burn_train::LogFormat;
+use kolo_comm::env::is_worker;
 use kolo_recipe::{OnResume, Recipe};
 
 use super::invalid_value::in_words;
@@ -13,12 +14,14 @@ use super::{Cli, train};
 
 impl Cli {
     /// Parses the program's arguments, the first of which is its name; ends the program if they are wrong.
-    /// Errors: they are wrong, and ask for JSON.
+    /// Errors: they are wrong, and ask for JSON; or they are a worker's, whose launcher must learn that no
+    /// node can begin.
     pub(crate) fn of(args: Vec<OsString>) -> Result<Cli, Failure> {
         let is_json = asks_json(&args);
-        Self::try_of(args).map_err(|error| match is_json && error.use_stderr() {
-            true => Failure::input(sentence(&error)).in_json(),
-            false => error.exit(),
+        Self::try_of(args).map_err(|error| match error.use_stderr() {
+            true if is_json => Failure::input(sentence(&error)).in_json(),
+            true if is_worker() => Failure::input(sentence(&error)),
+            _ => error.exit(),
         })
     }
 

@@ -20,7 +20,7 @@ pub(crate) struct Elastic {
     /// elastic, this option restarts all its workers, on one node, up to this many times
     #[arg(long, value_name = "WORKERS", value_parser = processes)]
     pub(crate) max_restarts: Option<usize>,
-    /// More signals at which the job saves and ends: usr1, usr2 or both, for example for Slurm's
+    /// More signals at which the job saves and ends: usr1, usr2 or usr1,usr2, for example for Slurm's
     /// --signal=B:USR1@120. SIGTERM, SIGINT, SIGHUP and SIGXCPU always do that
     #[arg(long, value_name = "SIGNALS", value_delimiter = ',')]
     pub(crate) stop_on: Vec<StopSignal>,

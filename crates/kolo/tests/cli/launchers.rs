@@ -97,6 +97,25 @@ fn a_launcher_that_comes_late_joins_in() {
     assert_eq!(result(folder.path()), expected(), "{words:?}");
 }
 
+/// A wrong option is known before any worker arrives: no node may train without the other.
+#[test]
+fn a_wrong_option_of_one_node_ends_the_job_on_both() {
+    let folder = tempfile::tempdir().unwrap();
+    let master = masters(1);
+    let node = |node: usize, more: &[&str]| {
+        let number = node.to_string();
+        start(folder.path(), node, &["--nnodes", "2", "--node-rank", &number], &master, more)
+    };
+    let mut first = node(0, &[]);
+    wait_until("node 0 starts no workers", || workers(&first.process).len() == 2);
+    let (second, said) = node(1, &["--optimzer", "adam"]).end();
+    let (first, told) = first.end();
+    assert!(second.code() == Some(2) && said.contains("unexpected argument '--optimzer' found"), "{said}");
+    let sentence = "error: the job does not begin, because of node 1: unexpected argument '--optimzer' found";
+    assert!(first.code() == Some(2) && told.contains(sentence), "{told}");
+    assert!(!told.contains("workers over"), "{told}");
+}
+
 /// The last workers of two nodes save the work together, before the launcher of the dead one ends its node.
 /// Divided state is whole only as long as both nodes have their workers.
 #[test]

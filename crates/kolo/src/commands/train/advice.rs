@@ -5,7 +5,7 @@ use std::error::Error;
 use kolo::Failure;
 use kolo_burn_train::CHECKPOINT_LOST;
 use kolo_launch::{FailureKind, LaunchError};
-use kolo_recipe::{RunFolder, shell_quoted};
+use kolo_recipe::{Recipe, RunFolder, shell_quoted};
 
 /// Adds the command that resumes the run to a failure, if there is a checkpoint, that command helps, and no
 /// other process has taken the run over. Without a checkpoint, says so, and what there is.
@@ -18,14 +18,20 @@ pub(super) fn advise(failure: Failure, folder: &RunFolder) -> Failure {
         _ if folder.is_complete() || folder.is_written() => failure,
         Ok(found) if may_go_on => {
             let (path, step) = (shell_quoted(folder.path()), found.step);
-            failure.advise(format!("`kolo train --resume {path}` continues after step {step}"))
+            let is_stale = |config: Recipe| config.sync.mode.traits().staleness_bound.is_some();
+            let servers = if folder.config().is_ok_and(is_stale) { " --servers 1" } else { "" };
+            failure.advise(format!("`kolo train --resume {path}{servers}` continues after step {step}"))
         }
         Err(_) if (is_lost || is_kept && may_go_on) && !folder.has_checkpoints() => {
-            let what = if folder.has_steps() { "the metrics of its steps" } else { "its configuration" };
+            // More checkpoints find no more room, and lines may have found none either.
+            let is_lost = failure.to_string().contains(CHECKPOINT_LOST);
+            let what = match folder.has_steps() {
+                true if is_lost => "those metrics of its steps that found room",
+                true => "the metrics of its steps",
+                false => "its configuration",
+            };
             let kept = || format!(" ({} keeps {what})", folder.path().display());
             let kept = is_kept.then(kept).unwrap_or_default();
-            // More of them find no more room.
-            let is_lost = failure.to_string().contains(CHECKPOINT_LOST);
             let way = if is_lost { "" } else { "; --checkpoint-steps writes some on the way" };
             failure.advise(format!("there is no checkpoint, so the run can only begin anew{way}{kept}"))
         }
