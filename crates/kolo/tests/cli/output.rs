@@ -44,6 +44,17 @@ fn a_run_comes_to_its_summary_whoever_reads_its_output() {
     }
 }
 
+#[test]
+fn a_configuration_that_cannot_be_printed_is_a_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let (full, _) = unread("full disk");
+    let mut command = kolo(folder.path(), &["train", "--print-config"]);
+    let output = command.stdout(Stdio::from(full)).output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{words}");
+    assert!(words.contains("cannot write to the output"), "{words}");
+}
+
 /// The launcher has messages when a worker dies.
 #[test]
 fn a_job_whose_messages_nobody_reads_outlives_a_death() {

@@ -16,7 +16,7 @@ use kolo_data::{ImageDataSet, Part, Tokenizer};
 use kolo_ddp::straggler::Policy;
 use kolo_launch::{FailureKind, Messages};
 use kolo_models as models;
-use kolo_program::output::{event, note, say, warn};
+use kolo_program::output::{event, note, print, say, warn};
 use kolo_recipe::{Recipe, RunFolder};
 
 use super::super::find_lr;
@@ -33,8 +33,7 @@ impl Train {
         if self.print_config {
             let config = self.configuration()?;
             models::find(&config.model)?;
-            say!("{}", config.to_toml()?.trim_end());
-            return Ok(());
+            return print(&format!("{}\n", config.to_toml()?.trim_end()));
         }
         if is_worker() {
             check_lone_worker(self.nproc)?;
