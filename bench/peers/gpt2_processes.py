@@ -40,8 +40,9 @@ class Way:
     """A way of PyTorch to train on several processes."""
 
     title: str
-    shard: str
-    """Kolo's counterpart, by the example's `--shard`."""
+    shards: tuple[str, ...]
+    """Kolo's counterparts, by the example's `--shard`. With `gradients`, parameters need no second gathering, as where
+    FSDP2 keeps them until the backward pass."""
     describe: Callable[[Settings], str]
     models: tuple[Model, ...]
     settings: dict[str, list[Settings]]
@@ -63,14 +64,14 @@ def of_ddp(settings: Settings) -> str:
 WAYS = {
     "ddp": Way(
         "DDP",
-        "none",
+        ("none",),
         of_ddp,
         (Model(4, 257, 12, 64, 128), Model(2, 257, 2, 128, 384), Model(6, 257, 8, 128, 384)),
         dict.fromkeys(("gloo", "kolo"), list(itertools.product((1, 5, 25), (0, 1)))),
     ),
     "fsdp2": Way(
         "FSDP2",
-        "parameters",
+        ("parameters", "gradients"),
         of_fsdp2,
         (Model(4, 257, 1, 64), Model(4, 257, 4, 64), Model(4, 257, 4, 256)),
         {
@@ -137,6 +138,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("way", choices=WAYS)
     parser.add_argument("--nproc", type=arguments.positive, default=2, help="processes (default: 2)")
     parser.add_argument("--link", action="store_true", help="two processes with 1 Gbit/s between them (root)")
+    parser.add_argument("--models", type=arguments.positive, help="measure the first ones only (default: all)")
     parser.add_argument("--layers", type=arguments.positive, help="of each model (default: by model)")
     parser.add_argument("--vocabulary", type=arguments.positive, default=257)
     parser.add_argument("--rounds", type=arguments.positive, default=5)
@@ -155,26 +157,29 @@ def section(options: argparse.Namespace) -> str:
     example = [str(options.example.resolve())] if options.example else EXAMPLE
     script = [python, "-P", str(Path(__file__).with_name("gpt2_processes_pytorch.py"))]
     argvs = {
-        "Kolo": [*example, "--shard", way.shard],
         f"{way.title} over Gloo": [*script, "gloo", options.way],
         f"{way.title} over Kolo": [*script, "kolo", options.way],
-    }
+    } | {kolo(shard): [*example, "--shard", shard] for shard in way.shards}
     rows, best = [], []
     if options.link and (obstacle := namespaces.obstacle()):
         raise BenchError(f"--link: {obstacle}")
     with namespaces.shaped_link(GBIT) if options.link else nullcontext(Loopback()) as place:
-        for model in way.models:
+        for model in way.models[: options.models]:
             model = replace(model, vocabulary=options.vocabulary, layers=options.layers or model.layers)
             row, chosen = measured(way, argvs, model, options, place)
             rows.append(row)
             best += [f"{row[0]}, {name}: {way.describe(settings)}" for name, settings in chosen.items()]
-    ratios = [f"Kolo / {way.title} over Gloo", f"{way.title}: Kolo / Gloo"]
+    ratios = [f"{name} / {way.title} over Gloo" for name in [*argvs][1:]]
     columns = ["layers, width, tokens of a process", *(f"{name}, tokens/s" for name in argvs), *ratios]
     return "\n\n".join([head(way, options), table(columns, rows), "Settings: " + "; ".join(best) + "."])
 
 
+def kolo(shard: str) -> str:
+    return "Kolo" if shard == "none" else f"Kolo, `{shard}`"
+
+
 def head(way: Way, options: argparse.Namespace) -> str:
-    kind = "whole in each process" if way.shard == "none" else "with its parameters divided among the processes"
+    kind = "whole in each process" if "none" in way.shards else "with its parameters divided among the processes"
     over = " over 1 Gbit/s" * options.link
     return f"""### {way.title}{over}
 
@@ -194,7 +199,7 @@ def measured(
         chosen = {
             name: fastest(way, jobs[name], argv[-2], model, options.steps)
             for name, argv in argvs.items()
-            if name != "Kolo"
+            if argv[-1] == options.way
         }
         lines = {name: Line(chosen.get(name, ()), model) for name in argvs}
         for name, job in jobs.items():
@@ -207,10 +212,10 @@ def measured(
         for job in jobs.values():
             job.end()
     tokens = options.nproc * model.tokens()
-    kolo, gloo, over_kolo = times.values()
+    gloo, *others = times.values()
     cells = [spread(1e3 * tokens / time for time in each).show(lambda rate: f"{rate:.0f}") for each in times.values()]
     name = f"{model.layers}, {model.width}, {model.batch} × {model.time}"
-    return [name, *cells, ratio(gloo, kolo), ratio(gloo, over_kolo)], chosen
+    return [name, *cells, *(ratio(gloo, other) for other in others)], chosen
 
 
 def fastest(way: Way, job: Job, backend: str, model: Model, steps: int) -> Settings:

@@ -4,9 +4,9 @@
 //! It reads lines `LAYERS WIDTH VOCABULARY BATCH TIME SECONDS` from standard input, and answers each with the
 //! median of the steps that fit into the time, in milliseconds.
 //!
-//! `gpt2_step --shard none|parameters` is one of several workers, for `bench/peers/gpt2_processes.py`. Its
-//! lines end with a number of steps instead of seconds, and it answers with the median of their wall-clock
-//! times.
+//! `gpt2_step --shard none|gradients|parameters` is one of several workers, for
+//! `bench/peers/gpt2_processes.py`. Its lines end with a number of steps instead of seconds, and it answers
+//! with the median of their wall-clock times.
 //!
 //! `gpt2_step FOLDER BATCH TIME OUT` writes loss and gradients of the weights in a folder for transformers:
 //! `f32`, little-endian; the loss, then each parameter's gradient in the module's order, which it prints.
@@ -36,9 +36,10 @@ fn main() -> Result<(), Failure> {
     match arguments.as_slice() {
         [] => answer_lines(None),
         [shard, how] if shard == "--shard" && how == "none" => answer_lines(Some(Sharding::Nothing)),
+        [shard, how] if shard == "--shard" && how == "gradients" => answer_lines(Some(Sharding::Gradients)),
         [shard, how] if shard == "--shard" && how == "parameters" => answer_lines(Some(Sharding::Parameters)),
         [folder, batch, time, out] => write_gradients(Path::new(folder), batch.parse()?, time.parse()?, out),
-        _ => Err("arguments: none, --shard none|parameters, or FOLDER BATCH TIME OUT".into()),
+        _ => Err("arguments: none, --shard none|gradients|parameters, or FOLDER BATCH TIME OUT".into()),
     }
 }
 
