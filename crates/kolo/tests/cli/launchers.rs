@@ -116,6 +116,23 @@ fn a_wrong_option_of_one_node_ends_the_job_on_both() {
     assert!(!told.contains("workers over"), "{told}");
 }
 
+/// A program that ends without a word leaves the job to the other node, which says how many workers begin.
+#[test]
+fn a_job_that_begins_without_a_node_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let master = masters(1);
+    let first = start(folder.path(), 0, &["--nnodes", "2", "--node-rank", "0"], &master, &[]);
+    wait_until("node 0 starts no workers", || workers(&first.process).len() == 2);
+    let arbiter = format!("folder:{}", folder.path().join("arbiter").display());
+    let launch = ["launch", "--nproc", "2", "--master", &master, "--arbiter", &arbiter];
+    let args = [&launch[..], &["--nnodes", "2", "--node-rank", "1", "--", "sh", "-c", "exit 3"]].concat();
+    let (second, said) = Logged::start(&mut kolo(folder.path(), &args), folder.path().join("words1")).end();
+    assert_eq!(second.code(), Some(3), "{said}");
+    let told = succeed(first);
+    assert!(told.contains("the job begins with 2 of 4 workers"), "{told}");
+    assert_eq!(result(folder.path()), expected(), "{told}");
+}
+
 /// The last workers of two nodes save the work together, before the launcher of the dead one ends its node.
 /// Divided state is whole only as long as both nodes have their workers.
 #[test]
