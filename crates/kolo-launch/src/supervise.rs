@@ -36,7 +36,8 @@ use crate::workers::Workers;
 const FAILING: Duration = Duration::from_millis(750);
 /// Time for killed workers to disappear. They take longer only if the kernel does not release them.
 const KILLING: Duration = Duration::from_secs(1);
-/// Maximum sleep if nothing happens: members may hang, or a replacement may be due.
+/// Maximum sleep if nothing happens: members may hang, also while they save the run, or a replacement may be
+/// due.
 const PERIOD: Duration = Duration::from_millis(100);
 /// Default time for workers to end on request. Job managers usually wait as long, because a training run
 /// finishes its step and writes a checkpoint.
@@ -113,6 +114,8 @@ pub(crate) fn supervise(
     let mut requests = StopRequests::default();
     let (mut savers, mut has_told) = (Savers::default(), false);
     loop {
+        // Before the exits: the job may have survived a worker that died before a signal.
+        let pending: Vec<i32> = signals.pending().collect();
         workers.collect()?;
         let end = phase.end_cause(interrupted.is_some());
         let Recovered { needs_launcher, has_begun } = recover(workers, end)?;
@@ -125,7 +128,7 @@ pub(crate) fn supervise(
         if workers.all_ended() && !stays {
             return Ok(interrupted);
         }
-        for signal in signals.pending() {
+        for signal in pending {
             if signal == SIGTSTP {
                 stop(workers);
                 continue;
@@ -135,7 +138,7 @@ pub(crate) fn supervise(
                 Phase::Running | Phase::Failing { .. } | Phase::Leaving { .. } => {
                     // Workers that have ended were not interrupted.
                     interrupted = Some(signal).filter(|_| !workers.all_ended());
-                    terminate(workers, Signal::from_named_raw(signal).unwrap_or(Signal::TERM), grace)?
+                    terminate(workers, Signal::from_named_raw(signal).unwrap_or(Signal::TERM), grace)
                 }
                 Phase::Terminating { .. } if request == StopRequest::Again => phase,
                 // A user who signals twice, or during the end of a failed job, does not want to wait.
@@ -147,7 +150,7 @@ pub(crate) fn supervise(
         let now = Instant::now();
         phase = match phase {
             Phase::Failing { until } | Phase::Leaving { until } if now >= until => {
-                terminate(workers, Signal::TERM, grace_after_failure)?
+                terminate(workers, Signal::TERM, grace_after_failure)
             }
             Phase::Terminating { until } if now >= until => {
                 // A limit that the user has set counts.
@@ -167,11 +170,8 @@ pub(crate) fn supervise(
             Phase::Killing { until } if now >= until => return Ok(interrupted),
             phase => phase,
         };
-        let until = match phase {
-            Phase::Running => Some(now + PERIOD),
-            _ => phase.until(),
-        };
         if stays || !workers.all_ended() {
+            let until = phase.until().map_or(now + PERIOD, |until| until.min(now + PERIOD));
             sleep(workers, signals, until)?;
         }
     }
@@ -214,9 +214,9 @@ fn report_killed(workers: &Workers, grace: Duration, messages: Messages) {
     ));
 }
 
-fn terminate(workers: &mut Workers, signal: Signal, grace: Duration) -> Result<Phase, LaunchError> {
-    workers.terminate(signal)?;
-    Ok(Phase::Terminating { until: Instant::now() + grace.min(MAX_GRACE) })
+fn terminate(workers: &mut Workers, signal: Signal, grace: Duration) -> Phase {
+    workers.terminate(signal);
+    Phase::Terminating { until: Instant::now() + grace.min(MAX_GRACE) }
 }
 
 fn kill(workers: &Workers) -> Phase {
@@ -225,15 +225,13 @@ fn kill(workers: &Workers) -> Phase {
 }
 
 /// Sleeps until a worker ends, a signal arrives, or `until`.
-fn sleep(workers: &Workers, signals: &Signals, until: Option<Instant>) -> Result<(), LaunchError> {
-    let timeout = until.map(|until| {
-        let left = until.saturating_duration_since(Instant::now());
-        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
-    });
+fn sleep(workers: &Workers, signals: &Signals, until: Instant) -> Result<(), LaunchError> {
+    let left = until.saturating_duration_since(Instant::now());
+    let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
     let signal = PollFd::from_borrowed_fd(signals.fd(), PollFlags::IN);
     let ends = workers.pidfds().map(|pidfd| PollFd::from_borrowed_fd(pidfd, PollFlags::IN));
     let mut fds: Vec<PollFd<'_>> = std::iter::once(signal).chain(ends).collect();
-    match poll(&mut fds, timeout.as_ref()) {
+    match poll(&mut fds, Some(&timeout)) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(cause) => Err(LaunchError::system("cannot wait for the workers", cause)),
     }
@@ -241,7 +239,46 @@ fn sleep(workers: &Workers, signals: &Signals, until: Option<Instant>) -> Result
 
 #[cfg(test)]
 mod tests {
+    use kolo_elastic::MemberRanks;
+    use rustix::process::{getpid, kill_process};
+
     use super::*;
+    use crate::environment::Rendezvous;
+    use crate::token::TokenSource;
+
+    /// The others regroup without the dead worker as soon as they know. A launcher that had found its end in
+    /// the moment of a signal told them when the next worker ended.
+    #[test]
+    fn a_death_in_the_moment_of_a_signal_is_reported_while_the_others_end() {
+        let mut job = Job::new(["sh", "-c", "trap '' TERM; while sleep 0.1; do :; done"], 2);
+        job.grace = Some(Duration::from_secs(60));
+        let token = TokenSource::Inherited;
+        let (run_id, coordinator) = (String::new(), None);
+        let rendezvous =
+            Rendezvous { port: 1, run_id, token, coordinator, group_restarts: 0, most_workers: 2 };
+        let mut signals = Signals::catch(&[]).unwrap();
+        let mut workers = Workers::start(&job, &rendezvous, MemberRanks::default()).unwrap();
+        let (mut calls, mut first_seen, began) = (0, None, Instant::now());
+        let ended_by = supervise(&job, &mut workers, &mut signals, |workers, end| {
+            calls += 1;
+            if calls == 1 {
+                kill_process(getpid(), Signal::TERM).unwrap();
+                kill_process(workers.list[1].pid, Signal::KILL).unwrap();
+                let mut dead = [PollFd::new(&workers.list[1].pidfd, PollFlags::IN)];
+                poll(&mut dead, None).unwrap();
+            }
+            if workers.list[1].exit.is_some() {
+                first_seen.get_or_insert(end);
+            }
+            if first_seen.is_some() && end.is_some() {
+                kill_process(workers.list[0].pid, Signal::KILL).unwrap();
+            }
+            Ok(Recovered { needs_launcher: false, has_begun: true })
+        });
+        assert_eq!(ended_by.unwrap(), Some(15));
+        assert!(began.elapsed() < Duration::from_secs(50), "the time for the end was over before");
+        assert_eq!(first_seen, Some(None), "the job could have survived it");
+    }
 
     #[test]
     fn workers_that_were_asked_to_end_leave_the_others_time() {

@@ -284,8 +284,7 @@ impl Workers {
     }
 
     /// Asks all remaining processes to end, including the children of workers that have ended.
-    pub fn terminate(&mut self, signal: Signal) -> Result<(), LaunchError> {
-        self.collect()?;
+    pub fn terminate(&mut self, signal: Signal) {
         for worker in self.list.iter_mut().filter(|worker| worker.exit.is_none()) {
             worker.stopped = worker.is_stopped();
         }
@@ -293,7 +292,6 @@ impl Workers {
         self.signal(signal);
         // A stopped process receives the signal once it continues.
         self.signal(Signal::CONT);
-        Ok(())
     }
 
     /// Kills all remaining processes, including the children of workers that have ended.
