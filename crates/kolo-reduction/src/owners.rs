@@ -7,6 +7,10 @@ use kolo_optim::{Layout, Scope, SpanId};
 
 use crate::buckets::{BLOCK, Slice};
 
+/// Most elements of a run that [`Owners::dealt`] deals: 512 KiB, of which a bucket of 4 MiB has eight. Then a
+/// message is still much longer than what it costs to send one.
+const DEALT: usize = 8 * BLOCK;
+
 /// Ranks that own each block of flat memory, one or several a block. A block is 16,384 elements of a tensor,
 /// or what is left at its end; with [`Scope::Tensor`] a whole tensor. Owners decide no bit, so they may
 /// change whenever the ranks do.
@@ -27,24 +31,46 @@ impl Owners {
     /// ranks than blocks, some get nothing. Each run belongs to its rank and to the ones that follow it in
     /// `ranks`, as in a ring, so that it has `owners` owners, or as many as there are ranks.
     pub fn split(layout: &Layout, scope: Scope, ranks: &[Rank], owners: usize) -> Self {
-        let of = |part: usize| {
-            let following = ranks[part..].iter().chain(&ranks[..part]).copied();
-            following.take(owners).collect()
-        };
-        Self::in_parts(layout, scope, (0..ranks.len()).map(of).collect())
-    }
-
-    /// Cuts flat memory into one run for each entry of `owners`, as equal as whole blocks allow; if there are
-    /// more entries than blocks, some get nothing. Each run belongs to the ranks of its entry.
-    pub fn in_parts(layout: &Layout, scope: Scope, owners: Vec<Vec<Rank>>) -> Self {
         let ends: Vec<usize> = [0].into_iter().chain(blocks(layout, scope).map(|block| block.end)).collect();
-        let parts = owners.len() as u128;
+        let parts = ranks.len() as u128;
         let end = |part: usize| {
             let wished = (layout.len() as u128 * part as u128).div_ceil(parts) as usize;
             ends.iter().copied().min_by_key(|end| end.abs_diff(wished)).unwrap_or(0)
         };
-        let runs = owners.into_iter().enumerate().map(|(part, owners)| (end(part)..end(part + 1), owners));
-        Owners { scope, runs: runs.filter(|(run, _)| !run.is_empty()).collect() }
+        let of = |part: usize| {
+            let following = ranks[part..].iter().chain(&ranks[..part]).copied();
+            (end(part)..end(part + 1), following.take(owners).collect())
+        };
+        let runs = (0..ranks.len()).map(of).filter(|(run, _): &(Range<usize>, _)| !run.is_empty());
+        Owners { scope, runs: runs.collect() }
+    }
+
+    /// Deals flat memory, in runs of at most [`DEALT`] elements or one block, to the entries of `owners`: each
+    /// run goes to the entry that has least so far. So sums and values that are exchanged together have all
+    /// ranks as owners, and all of them send and receive at once. With one run for each, one rank after
+    /// another would have what the others need, and a network would carry messages in one direction at a time.
+    ///
+    /// With [`Scope::Element`] entries differ by at most a block, with [`Scope::Tensor`] by at most the largest
+    /// tensor.
+    pub fn dealt(layout: &Layout, scope: Scope, owners: &[Vec<Rank>]) -> Self {
+        let mut has = vec![0; owners.len()];
+        let (mut runs, mut left): (Vec<(Range<usize>, Vec<Rank>)>, _) = (Vec::new(), layout.len());
+        let mut blocks = blocks(layout, scope).peekable();
+        while let Some(mut run) = blocks.next() {
+            // Shorter ones at the end make the entries equal.
+            let longest = (left / (2 * owners.len().max(1))).min(DEALT);
+            while let Some(next) = blocks.next_if(|next| next.end - run.start <= longest) {
+                run.end = next.end;
+            }
+            left -= run.len();
+            let Some(entry) = (0..owners.len()).min_by_key(|entry| has[*entry]) else { break };
+            has[entry] += run.len();
+            match runs.last_mut() {
+                Some((last, of_last)) if *of_last == owners[entry] => last.end = run.end,
+                _ => runs.push((run, owners[entry].clone())),
+            }
+        }
+        Owners { scope, runs }
     }
 
     /// Returns true if a tensor has the same owners everywhere.
@@ -61,14 +87,15 @@ impl Owners {
     /// Cuts a slice of a tensor where its owners change. Empty slices have no owners.
     pub fn cut<'a>(&'a self, layout: &Layout, slice: &Slice) -> impl Iterator<Item = (Slice, &'a [Rank])> {
         let (place, slice) = (slice.place(layout), slice.clone());
-        self.runs.iter().filter_map(move |(run, owners)| {
-            let (start, end) = (place.start.max(run.start), place.end.min(run.end));
-            let from = start - place.start;
-            (start < end).then(|| {
-                let first = slice.elements.start + from;
-                let elements = first..first + (end - start);
-                (Slice { span: slice.span, elements, offset: slice.offset + from }, &owners[..])
-            })
+        let first = self.runs.partition_point(|(run, _)| run.end <= place.start);
+        let within = self.runs[first..]
+            .iter()
+            .map(move |(run, owners)| (run.start.max(place.start)..run.end.min(place.end), &owners[..]));
+        within.take_while(|(run, _)| !run.is_empty()).map(move |(run, owners)| {
+            let from = run.start - place.start;
+            let first = slice.elements.start + from;
+            let elements = first..first + run.len();
+            (Slice { span: slice.span, elements, offset: slice.offset + from }, owners)
         })
     }
 
@@ -119,6 +146,12 @@ mod tests {
         (0..world).map(Rank).collect()
     }
 
+    /// Each rank and those that follow it.
+    fn in_ring(world: usize, count: usize) -> Vec<Vec<Rank>> {
+        let of = |rank| (0..count.min(world)).map(|next| Rank((rank + next) % world)).collect();
+        (0..world).map(of).collect()
+    }
+
     const LENS: [&[usize]; 8] = [
         &[1],
         &[BLOCK - 1],
@@ -135,8 +168,11 @@ mod tests {
         for lens in LENS {
             let layout = layout(lens);
             for (world, scope) in (1..8).flat_map(|world| [(world, Scope::Element), (world, Scope::Tensor)]) {
-                for count in 1..4 {
-                    let owners = Owners::split(&layout, scope, &ranks(world), count);
+                for (count, is_dealt) in (1..4).flat_map(|count| [(count, false), (count, true)]) {
+                    let owners = match is_dealt {
+                        false => Owners::split(&layout, scope, &ranks(world), count),
+                        true => Owners::dealt(&layout, scope, &in_ring(world, count)),
+                    };
                     for block in blocks(&layout, scope) {
                         let of_first = owners.of(block.start);
                         assert_eq!(of_first.len(), count.min(world), "{lens:?}, {world} ranks");
@@ -176,12 +212,42 @@ mod tests {
         assert_eq!([0, 1, 2].map(of_block), [[Rank(0), Rank(1)], [Rank(1), Rank(2)], [Rank(2), Rank(0)]]);
     }
 
+    /// In each megabyte all ranks have their part, and in the end all have as much.
+    #[test]
+    fn ranks_are_dealt_a_part_of_every_stretch() {
+        let small = [&[9, 768, 768][..], &[1, 700], &[BLOCK + 5, 7]];
+        let lens: Vec<usize> = (0..40)
+            .flat_map(|i| [100 * BLOCK + 3 * i, 768].into_iter().chain(small[i % 3].to_vec()))
+            .collect();
+        let layout = layout(&lens);
+        for world in [1, 2, 3, 5, 8] {
+            let owners = Owners::dealt(&layout, Scope::Element, &in_ring(world, 1));
+            let of = |rank| owners.runs_of(rank).map(|run| run.len()).sum::<usize>();
+            let has: Vec<usize> = ranks(world).into_iter().map(of).collect();
+            assert!(has.iter().max().unwrap() - has.iter().min().unwrap() <= BLOCK, "{has:?}");
+            let stretch = 2 * world * DEALT;
+            for start in (0..layout.len() - 4 * stretch).step_by(BLOCK) {
+                for rank in ranks(world) {
+                    let touches = |run: Range<usize>| run.start < start + stretch && run.end > start;
+                    assert!(
+                        owners.runs_of(rank).any(touches),
+                        "{rank} of {world} has nothing behind {start}"
+                    );
+                }
+            }
+            let tensors = Owners::dealt(&layout, Scope::Tensor, &in_ring(world, 1));
+            let of = |rank| tensors.runs_of(rank).map(|run| run.len()).sum::<usize>();
+            let has: Vec<usize> = ranks(world).into_iter().map(of).collect();
+            assert!(has.iter().max().unwrap() - has.iter().min().unwrap() <= 101 * BLOCK, "{has:?}");
+        }
+    }
+
     #[test]
     fn a_slice_is_cut_where_its_owners_change() {
         for lens in LENS {
             let layout = layout(lens);
             for world in 1..6 {
-                let owners = Owners::split(&layout, Scope::Element, &ranks(world), 2);
+                let owners = Owners::dealt(&layout, Scope::Element, &in_ring(world, 2));
                 for slice in slices(&layout, &(0..layout.len())) {
                     let (mut element, mut offset) = (slice.elements.start, slice.offset);
                     for (part, of_part) in owners.cut(&layout, &slice) {

@@ -10,6 +10,9 @@ use kolo_reduction::{Error, Owners, Slice, slices};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+/// Elements of flat memory that are gathered at once.
+const STRETCH: usize = 1 << 22;
+
 /// One rank's share of flat memory, and the place of its state: run by run, one after another.
 pub(crate) struct StateShare {
     /// Ranks that share.
@@ -24,7 +27,7 @@ pub(crate) struct StateShare {
 }
 
 impl StateShare {
-    /// Divides flat memory among `ranks`, so that each part has `redundancy` owners.
+    /// Deals flat memory to `ranks`, so that each part has `redundancy` owners.
     pub(crate) fn new(
         group: Arc<Group>,
         layout: &Layout,
@@ -33,7 +36,7 @@ impl StateShare {
         redundancy: usize,
     ) -> Self {
         let parts = owners_of_parts(group.topology(), ranks, redundancy);
-        let (owners, rank) = (Arc::new(Owners::in_parts(layout, scope, parts)), group.rank());
+        let (owners, rank) = (Arc::new(Owners::dealt(layout, scope, &parts)), group.rank());
         Self::of(owners, group, layout, rank)
     }
 
@@ -71,13 +74,30 @@ impl StateShare {
         self.runs.iter().map(|(run, start)| (run.clone(), *start..start + run.len()))
     }
 
-    /// Gives all ranks an array, of which each has its runs. A collective.
+    /// Gives all ranks an array, of which each has its runs: one stretch after another, because a message is
+    /// a copy of what it carries. A collective.
     pub(crate) fn gather(&self, array: &mut [f32]) -> Result<(), Error> {
-        // The first owners' runs lie in the order of ranks.
-        let first = |rank| move |run: &Range<usize>| self.owners.of(run.start).first() == Some(&Rank(rank));
-        let len = |rank| self.owners.runs_of(Rank(rank)).filter(first(rank)).map(|run| run.len()).sum();
-        let lens = (0..self.group.world_size()).map(len).collect();
-        Ok(self.group.run_on_slice(&Collective::AllGather(Chunks::Varied(lens)), array)?)
+        let first_owner =
+            |(run, owners): (&Range<usize>, &[Rank])| owners.first().map(|owner| (*owner, run.clone()));
+        let mut runs: Vec<(Rank, Range<usize>)> = self.owners.parts().filter_map(first_owner).collect();
+        let of_stretch =
+            |a: &(_, Range<usize>), b: &(_, Range<usize>)| a.1.start / STRETCH == b.1.start / STRETCH;
+        for stretch in runs.chunk_by_mut(of_stretch) {
+            stretch.sort_by_key(|(owner, run)| (*owner, run.start));
+            let (mut lens, mut message) = (vec![0; self.group.world_size()], Vec::new());
+            for (owner, run) in &*stretch {
+                lens[owner.0] += run.len();
+                message.extend_from_slice(&array[run.clone()]);
+            }
+            self.group.run_on_slice(&Collective::AllGather(Chunks::Varied(lens.into())), &mut message)?;
+            let mut rest = &message[..];
+            for (_, run) in stretch {
+                let (values, others) = rest.split_at(run.len());
+                array[run.clone()].copy_from_slice(values);
+                rest = others;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the range of the state of elements that this rank owns.
@@ -147,6 +167,7 @@ fn spec_of(layout: &Layout, slice: &Slice) -> ParamSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kolo_comm::threads;
     use kolo_reduction::BLOCK;
 
     #[test]
@@ -162,6 +183,28 @@ mod tests {
         // Rank 1 leaves, so that two owners of some part are on one host.
         assert_eq!(owners(&two, &[0, 2, 3]), [[0, 2], [2, 3], [3, 0]]);
         assert_eq!(owners(&two, &[3]), [[3]]);
+    }
+
+    /// More elements than a stretch, and tensors whose ends are in the middle of one.
+    #[test]
+    fn all_ranks_get_the_runs_of_all() {
+        let spec = |blocks: &usize| {
+            ParamSpec::new("tensor", vec![blocks * BLOCK + 7], Kind::Parameter { decay: true })
+        };
+        let layout = Layout::new([3, 20, 250, 1].iter().map(spec).collect());
+        assert!(layout.len() > STRETCH);
+        let expected: Vec<f32> = (0..layout.len()).map(|element| element as f32).collect();
+        for (scope, redundancy) in [(Scope::Element, 1), (Scope::Element, 2), (Scope::Tensor, 1)] {
+            let gathered = threads::spawn(3, |group| {
+                let ranks = [0, 1, 2].map(Rank);
+                let share = StateShare::new(Arc::new(group), &layout, scope, &ranks, redundancy);
+                let mut array = vec![f32::NAN; layout.len()];
+                share.runs().for_each(|(run, _)| array[run.clone()].copy_from_slice(&expected[run]));
+                share.gather(&mut array).unwrap();
+                array
+            });
+            assert!(gathered.unwrap().iter().all(|array| *array == expected), "{scope:?}, {redundancy}");
+        }
     }
 
     #[test]
