@@ -43,14 +43,18 @@ struct Target {
 impl Target {
     /// Writes a checkpoint, and removes older ones.
     fn write(&self, outline: &Outline, source: &mut dyn Source) -> Result<(), Error> {
-        let Target { folder, guard, keep, .. } = self;
         let _writing = self.writing.lock();
-        write::write(folder, outline, source, guard)?;
-        let step = outline.position.step;
+        write::write(&self.folder, outline, source, &self.guard)?;
+        self.prune(outline.position.step);
+        Ok(())
+    }
+
+    /// Removes checkpoints older than that of `step`, except for the last few.
+    fn prune(&self, step: u64) {
+        let Target { folder, guard, keep, .. } = self;
         if let Err(error) = guard.check(folder).and_then(|()| folder::prune(folder, step, *keep)) {
             self.warnings.add(Warning::NotRemoved(error));
         }
-        Ok(())
     }
 }
 
@@ -126,6 +130,13 @@ impl Writer {
         self.target.write(outline, &mut FiniteSource { outline, source })
     }
 
+    /// Removes checkpoints older than that of `step`, which somebody has read, so that as many remain as this
+    /// writer keeps: the next one may need their room. A failure is a warning.
+    pub fn prune(&self, step: u64) {
+        let _writing = self.target.writing.lock();
+        self.target.prune(step);
+    }
+
     /// Returns the warnings since the last call: checkpoints that could not be written, and old ones that
     /// could not be removed. They were also logged, or printed to stderr if logging is off.
     pub fn take_warnings(&self) -> Vec<Warning> {
@@ -190,6 +201,20 @@ mod tests {
         assert!(matches!(refused, Err(Error::NotAllowed { .. })));
         let steps: Vec<u64> = list(&folder).unwrap().into_iter().map(|(step, _)| step).collect();
         assert!(steps == [1] && theirs.exists(), "{steps:?}");
+    }
+
+    /// A run continues from the checkpoint of step 3, because that of step 4 is damaged.
+    #[test]
+    fn a_writer_makes_room_before_its_first_checkpoint() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path();
+        (1..=4).for_each(|step| drop(Snapshot::for_tests(step).write(folder).unwrap()));
+        let steps = || list(folder).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<u64>>();
+        Writer::new(folder, 3).unwrap().prune(3);
+        assert_eq!(steps(), [1, 2, 3, 4]);
+        let writer = Writer::new(folder, 2).unwrap();
+        writer.prune(3);
+        assert_eq!((steps(), writer.take_warnings().len()), (vec![2, 3, 4], 0));
     }
 
     #[test]

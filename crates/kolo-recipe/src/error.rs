@@ -67,6 +67,12 @@ pub enum Error {
          again there with --resume-or-start, remove it if that run is over, or choose another --out", path.display()
     )]
     NothingToResume { path: PathBuf },
+    /// The folder of a new run holds a run that has just begun.
+    #[error(
+        "another process trains in the run folder {}, and has not written a checkpoint yet; choose another --out",
+        path.display()
+    )]
+    FolderInUse { path: PathBuf },
     /// The run folder holds something else.
     #[error("the folder {} is not that of a run, and not empty; choose another", path.display())]
     NotARun { path: PathBuf },
@@ -187,10 +193,9 @@ impl Error {
 fn refused(refusal: &Refusal) -> String {
     let folder = shell_quoted(&refusal.folder);
     match refusal.kind {
-        RefusalKind::Taken => format!(
-            "{refusal}; wait until it has ended, or take the folder from it: `kolo train --resume {folder} \
-             --take-over`"
-        ),
+        RefusalKind::Taken => {
+            format!("{refusal}; wait until it has ended, or add --take-over, which takes the folder from it")
+        }
         _ => format!(
             "{refusal}; this one writes nothing there any more; `kolo train --resume {folder}` continues when the \
              other has ended"

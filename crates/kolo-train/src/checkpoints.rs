@@ -62,9 +62,11 @@ impl Checkpoints {
         Checkpoints { last: series(run.checkpoints(), config.keep_checkpoints), best: series(run.best(), 1) }
     }
 
-    /// Opens the folder for writing, unless it is open.
-    pub(crate) fn open(&mut self) -> Result<(), Error> {
-        self.last.open().map(drop)
+    /// Opens the folder for writing, and makes room: a run may continue from `step` with fewer checkpoints to
+    /// keep, because the disk is full.
+    pub(crate) fn open(&mut self, step: u64) -> Result<(), Error> {
+        self.last.open()?.prune(step);
+        Ok(())
     }
 
     /// Copies the state of the checkpoints that are due, and leaves the writing to threads; or writes them

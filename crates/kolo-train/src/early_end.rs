@@ -106,20 +106,43 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         }
     }
 
-    /// Ends a worker that others have asked to end with them. Where nobody counts the workers, as in a group
-    /// that was started by hand, its own exit code says that the run is not finished.
-    pub(crate) fn end_with_others(&self, progress: &Progress) -> Result<Ended, Error> {
-        match self.ddp.generation() {
-            Some(_) => Ok(Ended::Left),
-            None => Err(Error::EndedEarly {
-                too_few: None,
-                max_hours: self.time_is_over,
-                step: progress.step(),
-                total: self.calendar.total,
-                kept: kept(progress.step(), self.calendar.total, "rank 0 writes a checkpoint of all of it"),
-                cause: None,
-            }),
-        }
+    /// Ends all workers once they have been asked to, or their time is over. Rank 0 writes a checkpoint.
+    ///
+    /// The exit code of each says that the run is not finished where its launcher does not know: where nobody
+    /// counts the workers, as in a group that was started by hand, and where the time ends a job of several
+    /// nodes. There the workers wait for rank 0, because their launchers give those that are left a grace.
+    pub(crate) fn end_with_others(
+        &self,
+        progress: &Progress,
+        writer: Option<RunWriter>,
+    ) -> Result<Ended, Error> {
+        let ended = self.end_early(progress, writer);
+        let is_elastic = self.ddp.generation().is_some();
+        let checkpoint = match self.time_is_over {
+            Some(_) if is_elastic => {
+                let lost = match &ended {
+                    Err(error @ Error::EndedEarly { cause: Some(_), .. }) => Some(error.to_string()),
+                    _ => None,
+                };
+                let told = self.ddp.group().all_gather_value(&lost);
+                ended?;
+                let lost: Vec<Option<String>> = told?;
+                if let Some(lost) = lost.into_iter().flatten().next() {
+                    return Err(Error::Unwritten(lost));
+                }
+                "a checkpoint holds all of it"
+            }
+            _ => {
+                ended?;
+                if is_elastic {
+                    return Ok(Ended::Left);
+                }
+                "rank 0 writes a checkpoint of all of it"
+            }
+        };
+        let (step, total) = (progress.step(), self.calendar.total);
+        let kept = kept(step, total, checkpoint);
+        Err(Error::EndedEarly { too_few: None, max_hours: self.time_is_over, step, total, kept, cause: None })
     }
 
     /// Writes a checkpoint after all workers have left, so that no work is lost. Returns the error of the

@@ -97,7 +97,7 @@ impl RunWriter {
     /// Prepares for the first step; a folder that cannot be written to ends the run here.
     pub(crate) fn begin(&mut self, progress: &Progress) -> Result<(), Error> {
         self.sinks.iter_mut().try_for_each(|opened| opened.align(progress))?;
-        self.checkpoints.as_mut().map_or(Ok(()), Checkpoints::open)
+        self.checkpoints.as_mut().map_or(Ok(()), |checkpoints| checkpoints.open(progress.step()))
     }
 
     /// Continues at the progress after other workers may have written. Failures give warnings and are tried

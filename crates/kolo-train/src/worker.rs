@@ -146,8 +146,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
                         if let Some(why) = self.too_few.take() {
                             return self.end_together(why, progress, writer.take());
                         }
-                        self.end_early(progress, writer.take())?;
-                        return self.end_with_others(progress);
+                        return self.end_with_others(progress, writer.take());
                     }
                     Err(error) => self.recover(error)?,
                 },

@@ -14,7 +14,7 @@ use crate::error::Error;
 #[serde(default, deny_unknown_fields)]
 pub struct SyncConfig {
     /// How often shards synchronize (see below): for example local:H=8, diloco:H=50,outer-lr=0.7, delayed:1
-    /// or, with --servers, stale:3
+    /// or stale:3
     #[arg(long = "sync", id = "sync", value_name = "NAME", default_value = SYNCS[0].name)]
     pub mode: SyncMode,
     /// With --sync local, post-local or diloco: groups of shards that train apart. Any --nproc gives the

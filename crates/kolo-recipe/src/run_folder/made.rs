@@ -170,8 +170,12 @@ impl RunFolder {
             };
             match made {
                 // Another worker of the job may have been faster.
-                Err(Error::FolderTaken { .. } | Error::NothingToResume { .. } | Error::NotARun { .. })
-                    if path.join(CONFIG).exists() => {}
+                Err(
+                    Error::FolderTaken { .. }
+                    | Error::NothingToResume { .. }
+                    | Error::FolderInUse { .. }
+                    | Error::NotARun { .. },
+                ) if path.join(CONFIG).exists() => {}
                 made => return made,
             }
         }
@@ -231,6 +235,7 @@ impl RunFolder {
     /// Returns the error of a new run whose folder exists.
     fn taken(self) -> Error {
         match self.is_run() && !self.has_checkpoints() && !self.is_complete() {
+            true if self.is_written() => Error::FolderInUse { path: self.path },
             true => Error::NothingToResume { path: self.path },
             false if self.is_run() => Error::FolderTaken { path: self.path },
             false if self.path.is_file() => Error::NoFolder { path: self.path },

@@ -61,7 +61,7 @@ fn as_worker(
     match is_worker() {
         true => measure(),
         false => {
-            let elastic = Elastic { servers, ..Elastic::default() };
+            let elastic = Elastic { servers: Some(servers), ..Elastic::default() };
             let (env, bind) = (communication.environment(None), communication.bind());
             start_workers(nproc, None, env, &elastic, bind, Messages::Text)
         }

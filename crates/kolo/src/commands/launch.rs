@@ -71,7 +71,7 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(mut self) -> Result<(), Failure> {
         train::refuse_bare(&self.command)?;
         let given = NodeEnv::from_env().map_err(LaunchError::Variable)?;
         let mut job = kolo_launch::Job::new(self.command, self.nproc.or(given.workers).unwrap_or(2));
@@ -101,10 +101,15 @@ impl Launch {
         job.env = self.communication.environment(self.algorithm.as_ref());
         job.bind = self.communication.bind();
         job.token_file = self.token_file;
-        if let (Some(min), Some(options)) = (self.elastic.min, train::options_of(&job.command)) {
-            // The workers themselves name what is wrong with their options.
-            if let Ok(config) = train::parse(options).and_then(|train| train.configuration()) {
-                train::refuse_fewest(&format!("--min {min}"), &config)?;
+        // The workers themselves name what is wrong with their options.
+        let train = train::options_of(&job.command).and_then(|options| train::parse(options).ok());
+        if let Some(train) = &train {
+            self.elastic.stop_on.extend(train.elastic.stop_on.iter().copied());
+            if let Ok(config) = train.configuration() {
+                if let Some(min) = self.elastic.min {
+                    train::refuse_fewest(&format!("--min {min}"), &config)?;
+                }
+                self.elastic.servers = Some(self.elastic.servers_of(&config));
             }
         }
         self.elastic.apply(&mut job);
@@ -114,7 +119,13 @@ impl Launch {
         job.arbiter = kolo_elastic::Arbiter::parse(&self.arbiter)
             .map_err(|error| Failure::input(format!("--arbiter: {error}")))?;
         job.grace = self.grace.map(grace).transpose()?;
-        Ok(kolo_launch::run(&job)?)
+        let ended = kolo_launch::run(&job).map_err(Failure::from);
+        // Other nodes may be about to begin in the same folder.
+        let is_alone = job.nnodes == 1 && job.nnodes_min.is_none();
+        match train.filter(|_| is_alone) {
+            Some(train) => ended.map_err(|failure| train.discard_if_interrupted(failure)),
+            None => ended,
+        }
     }
 }
 

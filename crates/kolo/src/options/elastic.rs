@@ -4,15 +4,16 @@ use clap::Args;
 use kolo_comm::env::MOST_PROCESSES;
 use kolo_elastic::{STOP_ON, StopSignal};
 use kolo_launch::Job;
+use kolo_recipe::Recipe;
 
 /// Options for the servers of a job, its fewest workers, and the replacement of dead ones.
 #[derive(Args, Default)]
 pub(crate) struct Elastic {
     /// Summation servers on this node, besides its workers. Servers have no shards: they add the workers'
     /// gradients, so that workers send less, in the same bits. They help if they have network links of
-    /// their own. With --sync stale they hold the weights
-    #[arg(long, value_name = "SERVERS", default_value_t = 0, value_parser = processes)]
-    pub(crate) servers: usize,
+    /// their own. With --sync stale they hold the weights [default: 0, or 1 with --sync stale]
+    #[arg(long, value_name = "SERVERS", value_parser = processes)]
+    pub(crate) servers: Option<usize>,
     /// Fewest workers with which the job continues when others die [default: 1]
     #[arg(long, value_name = "WORKERS")]
     pub(crate) min: Option<usize>,
@@ -37,11 +38,16 @@ impl Elastic {
         self.min.unwrap_or(1)
     }
 
+    /// Servers of a run: if their number is not given, one for weights that are on servers.
+    pub(crate) fn servers_of(&self, run: &Recipe) -> usize {
+        self.servers.unwrap_or(run.sync.mode.traits().staleness_bound.is_some().into())
+    }
+
     pub(crate) fn apply(&self, job: &mut Job) {
         // `kolo::main` has refused wrong words.
         let inherited = std::env::var(STOP_ON).ok().and_then(|text| StopSignal::list(&text).ok());
         job.stop_on = [self.stop_on.clone(), inherited.unwrap_or_default()].concat();
-        job.servers = self.servers;
+        job.servers = self.servers.unwrap_or(0);
         job.min = self.min.unwrap_or(job.min);
         job.restarts = self.max_restarts.unwrap_or(job.restarts);
     }

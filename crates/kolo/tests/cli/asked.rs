@@ -29,7 +29,7 @@ const RUN: [&str; 14] = [
 /// Signals, their numbers, a moment, and what is added to the run.
 const CASES: [(&str, i32, Moment, &[&str]); 12] = [
     ("TERM", 15, Recovery, &["--shard", "parameters"]),
-    ("INT", 2, Evaluation, &["--sync", "stale:3", "--servers", "1"]),
+    ("INT", 2, Evaluation, &["--sync", "stale:3"]),
     ("TERM", 15, Recovery, &["--shard", "gradients", "--redundancy", "2"]),
     ("HUP", 1, End, &["--shard", "parameters"]),
     ("TERM", 15, Training, &["--sync", "delayed:1"]),
@@ -37,7 +37,7 @@ const CASES: [(&str, i32, Moment, &[&str]); 12] = [
     ("TERM", 15, Evaluation, &["--sync", "diloco:H=4"]),
     ("INT", 2, Training, &["--shard", "gradients"]),
     ("TERM", 15, Evaluation, &["--shard", "parameters"]),
-    ("HUP", 1, Training, &["--sync", "stale:3", "--servers", "1"]),
+    ("HUP", 1, Training, &["--sync", "stale:3"]),
     ("INT", 2, End, &["--sync", "delayed:1"]),
     ("TERM", 15, Recovery, &["--shard", "optimizer", "--redundancy", "2"]),
 ];
@@ -67,9 +67,6 @@ fn what_was_done_is_saved_in_every_mode() {
         }
         send(signal, &[job.process.id()]);
         let (status, words) = job.end();
-        // Servers are of a start, not of a run: the command that resumes has them again.
-        let servers = if more.contains(&"--servers") { &["--servers", "1"][..] } else { &[] };
-        let resume = [&["train", "--resume", "run"], servers].concat();
         let case = format!("{signal}, {moment:?}, {more:?}: {words}");
         if moment == Recovery && needs_all(more) {
             check_loss(status.code(), number, &words, &case);
@@ -79,9 +76,9 @@ fn what_was_done_is_saved_in_every_mode() {
         if moment != End || !folder.path().join("run/summary.json").exists() {
             assert_eq!(status.code(), Some(128 + number), "{case}");
             assert!(words.contains("a checkpoint holds all of it"), "{case}");
-            assert!(words.contains(&format!("`kolo {}` continues after step ", resume.join(" "))), "{case}");
+            assert!(words.contains("`kolo train --resume run` continues after step "), "{case}");
         }
-        succeed(folder.path(), &[&resume[..], &["--nproc", "3"]].concat());
+        succeed(folder.path(), &["train", "--resume", "run", "--nproc", "3"]);
         assert!(folder.path().join("run/summary.json").exists() && count(&path) == 80, "{more:?}");
     }
 }

@@ -88,6 +88,39 @@ fn a_job_that_is_asked_to_end_while_it_evaluates_can_go_on() {
     assert_eq!(metrics.lines().count(), 3, "{metrics}");
 }
 
+fn launched(folder: &Path, more: &[&str]) -> Logged {
+    let launch = ["launch", "--nproc", "2", "--", env!("CARGO_BIN_EXE_kolo")];
+    start(folder, &[&launch[..], &RUN, &["--out", "run"], more].concat())
+}
+
+#[test]
+fn a_launcher_heeds_the_signals_of_the_run_that_it_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut job = launched(folder.path(), &["--stop-on", "usr1"]);
+    let steps = folder.path().join("run/steps.jsonl");
+    assert!(job.wait("it does not train", |_| steps.exists()));
+    send("USR1", &[job.process.id()]);
+    let (status, words) = job.end();
+    assert_eq!(status.code(), Some(138), "{words}");
+    goes_on(folder.path(), &words);
+}
+
+/// The same command may be given again.
+#[test]
+fn a_launch_that_ends_before_the_first_step_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let mut job = launched(folder.path(), &[]);
+    assert!(job.wait("there is no run folder", |_| run.join("config.toml").exists()));
+    send("TERM", &[job.process.id()]);
+    let (status, words) = job.end();
+    assert_eq!(status.code(), Some(143), "{words}");
+    // On a busy machine it may have made a step.
+    if !run.join("steps.jsonl").exists() {
+        assert!(!run.exists() && words.contains("the same command begins the run"), "{words}");
+    }
+}
+
 /// Workers without a launcher of Kolo's: all end after the same step as the first one that gets the signal.
 #[test]
 fn workers_of_a_fixed_group_end_after_the_same_step() {

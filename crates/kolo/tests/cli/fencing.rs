@@ -46,6 +46,19 @@ fn a_run_that_somebody_trains_is_resumed_by_nobody_else() {
     program::all_steps(&folder.path().join("run"), 0..STEPS as u64);
 }
 
+/// It would wait in vain for a checkpoint to continue from.
+#[test]
+fn a_run_that_has_just_begun_is_in_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut job = start(folder.path(), &[]);
+    let steps = folder.path().join("run/steps.jsonl");
+    assert!(job.wait("it does not train", |_| steps.exists()));
+    send("STOP", &[&[job.process.id()], &workers(&job.process)[..]].concat());
+    let (code, error) = fail(folder.path(), &[&RUN[..], &["--out", "run"]].concat());
+    let told = "another process trains in the run folder run, and has not written a checkpoint yet; choose another --out";
+    assert!(code == 2 && error.contains(told), "{error}");
+}
+
 /// The one that is refused must neither take the folder along nor leave its own settings there.
 #[test]
 fn of_two_jobs_that_start_in_one_folder_one_trains() {

@@ -125,7 +125,9 @@ fn a_job_that_begins_without_a_node_says_so() {
     wait_until("node 0 starts no workers", || workers(&first.process).len() == 2);
     let arbiter = format!("folder:{}", folder.path().join("arbiter").display());
     let launch = ["launch", "--nproc", "2", "--master", &master, "--arbiter", &arbiter];
-    let args = [&launch[..], &["--nnodes", "2", "--node-rank", "1", "--", "sh", "-c", "exit 3"]].concat();
+    // A node that ends before it has met the first one is waited for.
+    let ends = "until grep -q 'has joined' words1; do sleep 0.05; done; exit 3";
+    let args = [&launch[..], &["--nnodes", "2", "--node-rank", "1", "--", "sh", "-c", ends]].concat();
     let (second, said) = Logged::start(&mut kolo(folder.path(), &args), folder.path().join("words1")).end();
     assert_eq!(second.code(), Some(3), "{said}");
     let told = succeed(first);
@@ -157,6 +159,26 @@ fn too_few_workers_of_two_nodes_keep_what_they_have() {
         run(folder.path(), &["train", "--resume", "run", "--nproc", "2"]);
         assert_eq!(result(folder.path()), expected(), "{node}: {ended:?}");
     }
+}
+
+/// Each node's exit code says that the run is not finished.
+#[test]
+fn the_time_of_a_job_is_over_on_all_of_its_nodes() {
+    let folder = tempfile::tempdir().unwrap();
+    let master = masters(1);
+    let node = |node: usize| {
+        let number = node.to_string();
+        let nodes = ["--nnodes", "2", "--node-rank", &number];
+        start(folder.path(), node, &nodes, &master, &["--max-hours", "1e-9"])
+    };
+    let ended = [node(0), node(1)].map(|mut launcher| launcher.end());
+    for (status, said) in &ended {
+        let is_told =
+            said.contains("hours (--max-hours) is over: ") && said.contains("a checkpoint holds all of it");
+        assert!(status.code() == Some(143) && is_told, "{said}");
+    }
+    run(folder.path(), &["train", "--resume", "run", "--nproc", "2", "--max-hours", "1"]);
+    assert_eq!(result(folder.path()), expected(), "{ended:?}");
 }
 
 /// The second node has no folder for the optimizer's state: both end, and name node and folder.

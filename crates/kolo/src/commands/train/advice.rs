@@ -5,7 +5,7 @@ use std::error::Error;
 use kolo::Failure;
 use kolo_burn_train::CHECKPOINT_LOST;
 use kolo_launch::{FailureKind, LaunchError};
-use kolo_recipe::{Recipe, RunFolder, shell_quoted};
+use kolo_recipe::{RunFolder, shell_quoted};
 
 /// Adds the command that resumes the run to a failure, if there is a checkpoint, that command helps, and no
 /// other process has taken the run over. Without a checkpoint, says so, and what there is.
@@ -18,9 +18,7 @@ pub(super) fn advise(failure: Failure, folder: &RunFolder) -> Failure {
         _ if folder.is_complete() || folder.is_written() => failure,
         Ok(found) if may_go_on => {
             let (path, step) = (shell_quoted(folder.path()), found.step);
-            let is_stale = |config: Recipe| config.sync.mode.traits().staleness_bound.is_some();
-            let servers = if folder.config().is_ok_and(is_stale) { " --servers 1" } else { "" };
-            failure.advise(format!("`kolo train --resume {path}{servers}` continues after step {step}"))
+            failure.advise(format!("`kolo train --resume {path}` continues after step {step}"))
         }
         Err(_) if (is_lost || is_kept && may_go_on) && !folder.has_checkpoints() => {
             // More checkpoints find no more room, and lines may have found none either.

@@ -42,6 +42,7 @@ impl Train {
             return self.work();
         }
         let config = self.configuration()?;
+        self.elastic.servers = Some(self.elastic.servers_of(&config));
         self.refuse(&config)?;
         // Mistakes in the data are reported once, before any worker starts.
         let images = config.open_data_of(self.resume.as_deref())?;
@@ -117,6 +118,19 @@ impl Train {
             show_timeline(file);
         }
         result.map_err(|failure| advise(failure, &folder))
+    }
+
+    /// Removes the run's folder if a signal has ended all workers before the first step, so that the same
+    /// command begins the run.
+    pub(in crate::commands) fn discard_if_interrupted(&self, failure: Failure) -> Failure {
+        match self.out.clone().filter(|_| self.resume.is_none() && is_interruption(&failure)) {
+            Some(path) => {
+                let folder = RunFolder::at(path);
+                folder.discard_unused();
+                if folder.is_run() { failure } else { advise(failure, &folder) }
+            }
+            None => failure,
+        }
     }
 
     /// Prints a message by `text`, or as a line of `--log-format json`.

@@ -29,8 +29,9 @@ impl Train {
             refuse_fewest(&given.join(" and "), config)?;
         }
         if !is_worker() {
-            config.sync.check_servers(self.elastic.servers)?;
-            config.check_sharding_with_servers(self.elastic.servers)?;
+            let servers = self.elastic.servers_of(config);
+            config.sync.check_servers(servers)?;
+            config.check_sharding_with_servers(servers)?;
         }
         kolo_burn_train::device(config, 0)?;
         self.check_tune(config)?;
