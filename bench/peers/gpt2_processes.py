@@ -64,7 +64,7 @@ def of_ddp(settings: Settings) -> str:
 WAYS = {
     "ddp": Way(
         "DDP",
-        ("none",),
+        ("nothing",),
         of_ddp,
         (Model(4, 257, 12, 64, 128), Model(2, 257, 2, 128, 384), Model(6, 257, 8, 128, 384)),
         dict.fromkeys(("gloo", "kolo"), list(itertools.product((1, 5, 25), (0, 1)))),
@@ -175,11 +175,11 @@ def section(options: argparse.Namespace) -> str:
 
 
 def kolo(shard: str) -> str:
-    return "Kolo" if shard == "none" else f"Kolo, `{shard}`"
+    return "Kolo" if shard == "nothing" else f"Kolo, `{shard}`"
 
 
 def head(way: Way, options: argparse.Namespace) -> str:
-    kind = "whole in each process" if "none" in way.shards else "with its parameters divided among the processes"
+    kind = "whole in each process" if "nothing" in way.shards else "with its parameters divided among the processes"
     over = " over 1 Gbit/s" * options.link
     return f"""### {way.title}{over}
 

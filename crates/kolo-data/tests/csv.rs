@@ -77,6 +77,10 @@ fn the_line_and_the_column_of_what_is_wrong_are_named() {
         ("a,b\n1,x\n2,y\n1e39,y\n", "line 4: `1e39` in column `a` is too large for single precision"),
         ("a,b\n1e200,x\n-1e200,y\n", "line 2: `1e200` in column `a` is too large for single precision"),
         ("a,b\n1e308,x\n1e308,y\n", "line 2: `1e308` in column `a` is too large for single precision"),
+        (
+            "5.1,3,x\n4.9,2,y\n",
+            "line 1: `5.1` is a number, but the first line names the columns; add such a line",
+        ),
         ("a,a,b\n1,2,x\n", "line 1: two columns have the name `a`; rename one"),
         (
             "a,b\n1,0.5\n",

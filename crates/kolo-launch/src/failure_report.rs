@@ -7,7 +7,7 @@ use kolo_comm::schedule::words;
 use signal_hook::consts::signal::SIGKILL;
 
 use crate::error_file::FailureKind;
-use crate::worker_exit::{ExitStatus, WorkerExit};
+use crate::worker_exit::{ExitStatus, SHELL_SIGNAL_BASE, WorkerExit, shell_code};
 
 /// The worker that failed first, the reason for this diagnosis, and the exits of the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,7 +142,13 @@ impl FailureReport {
     /// Returns the report with the deaths before it, if the job's state is lost with them.
     pub(crate) fn after(self, earlier: Vec<WorkerExit>) -> Self {
         let is_lost = self.kind() == Some(FailureKind::StateLost);
-        FailureReport { lost: if is_lost { earlier } else { Vec::new() }, ..self }
+        let lost = if is_lost { earlier } else { Vec::new() };
+        // The death that took the state along is the cause, and not what the others noticed.
+        let code = lost.iter().min_by_key(|exit| exit.after).and_then(|exit| match exit.status {
+            ExitStatus::Signal(signal) => Some(shell_code(SHELL_SIGNAL_BASE + signal)),
+            _ => None,
+        });
+        FailureReport { lost, exit_code: code.unwrap_or(self.exit_code), ..self }
     }
 
     /// Returns the kind of the failure, as the workers that are shown have reported it.

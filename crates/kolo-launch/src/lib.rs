@@ -82,7 +82,8 @@ pub use error_file::{
 pub use failure_report::{BlamedState, FailureReport, Reason};
 pub use job::{Job, Messages, Output};
 pub use program::check_program;
-pub use run::run;
+pub use run::{run, run_caught};
+pub use signals::Signals;
 pub use unblocked_stderr::UnblockedStderr;
 pub use unused_master::unused_master;
 pub use worker_exit::{ExitStatus, WorkerExit};

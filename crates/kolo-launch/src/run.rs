@@ -39,6 +39,16 @@ use crate::workers::{Exits, Workers};
 /// The job cannot be started, a worker failed, or a signal ended it. Each error names its culprit, and
 /// [`LaunchError::exit_code`] is the code to exit with.
 pub fn run(job: &Job) -> Result<(), LaunchError> {
+    run_caught(job, None)
+}
+
+/// Does the same as [`run`] for a job whose signals have been caught while it was prepared: one that has come
+/// ends it.
+///
+/// # Errors
+///
+/// Those of [`run`].
+pub fn run_caught(job: &Job, mut signals: Option<Signals>) -> Result<(), LaunchError> {
     job.check()?;
     open_files::raise(job)?;
     threads::check(job)?;
@@ -46,7 +56,11 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
     let mut group_restarts = 0;
     loop {
         let mut is_elastic = false;
-        let ended = run_once(job, &token, group_restarts, &mut is_elastic);
+        let signals = match signals.take() {
+            Some(caught) => caught,
+            None => Signals::catch(&job.stop_on)?,
+        };
+        let ended = run_once(job, signals, &token, group_restarts, &mut is_elastic);
         // The caller's words about the end come after these.
         let _ = UnblockedStderr.flush();
         let Err(LaunchError::Failed(report)) = &ended else { return ended };
@@ -73,12 +87,11 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
 /// Starts the workers and waits for their end. Sets `is_elastic` if they have formed a generation.
 fn run_once(
     job: &Job,
+    mut signals: Signals,
     token: &TokenSource,
     group_restarts: usize,
     is_elastic: &mut bool,
 ) -> Result<(), LaunchError> {
-    let mut signals =
-        Signals::catch(&job.stop_on).map_err(|cause| LaunchError::system("cannot catch signals", cause))?;
     let mut elastic = Elastic::start(job, token)?;
     // Below, the number of nodes is that at the job's start.
     let most_workers = job.nproc * job.nnodes;

@@ -4,6 +4,7 @@
 //! Workers have their own process groups, and a terminal sends Ctrl-C and Ctrl-Z to the launcher's group
 //! only. Without forwarding, the workers would not receive them.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -16,6 +17,8 @@ use signal_hook::consts::signal::SIGTSTP;
 use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
+
+use crate::error::LaunchError;
 
 /// Signal state of the process, for all jobs that it runs, concurrently or in turn.
 struct Process {
@@ -34,17 +37,31 @@ struct Jobs {
 static PROCESS: OnceLock<Process> = OnceLock::new();
 
 /// Catches signals as long as it lives.
-pub(crate) struct Signals {
+pub struct Signals {
     /// Dropped first, so that a signal that arrives meanwhile is not lost.
     _job: Running,
     delivery: SignalDelivery<UnixStream, SignalOnly>,
+}
+
+impl fmt::Debug for Signals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signals").finish_non_exhaustive()
+    }
 }
 
 struct Running(&'static Process);
 
 impl Signals {
     /// Catches `more` and the stop signals that were not ignored from the start, as SIGHUP is under `nohup`.
-    pub fn catch(more: &[StopSignal]) -> io::Result<Signals> {
+    ///
+    /// # Errors
+    ///
+    /// The operating system refuses it.
+    pub fn catch(more: &[StopSignal]) -> Result<Signals, LaunchError> {
+        Self::caught(more).map_err(|cause| LaunchError::system("cannot catch signals", cause))
+    }
+
+    fn caught(more: &[StopSignal]) -> io::Result<Signals> {
         let process =
             PROCESS.get_or_init(|| Process { idle: Arc::new(AtomicBool::new(true)), jobs: Mutex::default() });
         let mut caught = stop_signals(more);
@@ -56,12 +73,12 @@ impl Signals {
     }
 
     /// Returns a descriptor that becomes readable when a signal has arrived.
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.delivery.get_read().as_fd()
     }
 
     /// Returns the signals that have arrived since the last call.
-    pub fn pending(&mut self) -> impl Iterator<Item = i32> {
+    pub(crate) fn pending(&mut self) -> impl Iterator<Item = i32> {
         self.delivery.pending()
     }
 }

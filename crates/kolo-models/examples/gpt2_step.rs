@@ -4,7 +4,7 @@
 //! It reads lines `LAYERS WIDTH VOCABULARY BATCH TIME SECONDS` from standard input, and answers each with the
 //! median of the steps that fit into the time, in milliseconds.
 //!
-//! `gpt2_step --shard none|gradients|parameters` is one of several workers, for
+//! `gpt2_step --shard nothing|optimizer|gradients|parameters` is one of several workers, for
 //! `bench/peers/gpt2_processes.py`. Its lines end with a number of steps instead of seconds, and it answers
 //! with the median of their wall-clock times.
 //!
@@ -29,17 +29,20 @@ use rustix::time::{ClockId, clock_gettime};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+const ARGUMENTS: &str = "arguments: none, --shard SHARDING, or FOLDER BATCH TIME OUT";
+
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.as_slice() {
         [] => answer_lines(None),
-        [shard, how] if shard == "--shard" && how == "none" => answer_lines(Some(Sharding::Nothing)),
-        [shard, how] if shard == "--shard" && how == "gradients" => answer_lines(Some(Sharding::Gradients)),
-        [shard, how] if shard == "--shard" && how == "parameters" => answer_lines(Some(Sharding::Parameters)),
+        [shard, how] if shard == "--shard" => {
+            let (_, sharding) = Sharding::ALL.iter().find(|(name, _)| name == how).ok_or(ARGUMENTS)?;
+            answer_lines(Some(*sharding))
+        }
         [folder, batch, time, out] => write_gradients(Path::new(folder), batch.parse()?, time.parse()?, out),
-        _ => Err("arguments: none, --shard none|gradients|parameters, or FOLDER BATCH TIME OUT".into()),
+        _ => Err(ARGUMENTS.into()),
     }
 }
 

@@ -79,8 +79,8 @@ pub enum Error {
     /// The folder is of a run with other settings.
     #[error("the run in {} began with {setting} = {there}, not {here}; {}", path.display(), other_recipe(path, setting, there, here, *on_resume))]
     OtherRecipe { path: PathBuf, setting: String, there: String, here: String, on_resume: OnResume },
-    /// The run folder is a file.
-    #[error("{} is a file, and a run needs a folder; choose another --out", path.display())]
+    /// The place of the run folder is taken by a file, a link to nothing, or a device.
+    #[error("{} is not a folder, and a run needs one; choose another --out", path.display())]
     NoFolder { path: PathBuf },
     /// The data of a run to continue are not where they were.
     #[error("{source}; if the data have moved, change `data` in {}", config.display())]
@@ -194,7 +194,10 @@ fn refused(refusal: &Refusal) -> String {
     let folder = shell_quoted(&refusal.folder);
     match refusal.kind {
         RefusalKind::Taken => {
-            format!("{refusal}; wait until it has ended, or add --take-over, which takes the folder from it")
+            format!(
+                "{refusal}; wait until it has ended, or take the folder from it (--take-over, together with --resume or \
+                 --resume-or-start)"
+            )
         }
         _ => format!(
             "{refusal}; this one writes nothing there any more; `kolo train --resume {folder}` continues when the \
@@ -285,7 +288,7 @@ mod tests {
             RunFolder::create_or_continue(file.clone(), &config, None),
         ] {
             let words =
-                format!("{} is a file, and a run needs a folder; choose another --out", file.display());
+                format!("{} is not a folder, and a run needs one; choose another --out", file.display());
             assert_eq!(made.unwrap_err().to_string(), words);
         }
         for path in [&file, &empty] {

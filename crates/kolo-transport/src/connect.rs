@@ -79,6 +79,8 @@ pub fn connect(group: &Connecting<'_>, exchange: &mut Exchange<'_>) -> Result<Co
             Ok(()) => {}
             // No other transport needs fewer files.
             Err(error @ Error::TooManyFiles { .. }) => return Err(error),
+            // A rank that stood still while the others gave up comes too late for this group.
+            Err(error) if error.is_lost_peer() => return Err(error),
             Err(cause) => {
                 obstacles.insert(kind.name.into(), cause.to_string());
             }
@@ -254,6 +256,11 @@ pub(crate) fn seed_for_fuzzing() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+    use std::time::Duration;
+
+    use kolo_rendezvous::{AdvertisedAddress, Liveness};
+
     use super::*;
     use crate::transport::{SHM, TCP};
 
@@ -304,6 +311,30 @@ mod tests {
             |rank| peers.obstacles_to_report(Rank(rank)).map(|(name, cause)| format!("{name}: {cause}"));
         let reported: Vec<String> = (0..4).flat_map(reported).collect();
         assert_eq!(reported, ["shm: no memory"]);
+    }
+
+    /// It gave up on this rank, which stood still; another transport would not lead to it either. (In an
+    /// elastic job this rank takes part in the next group; without another transport it used to end.)
+    #[test]
+    fn a_rank_that_has_given_up_is_no_obstacle() {
+        let here = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let advertised = AdvertisedAddress::choose(None, here, &SocketAddr::from((here, 1)).into());
+        let context = GroupContext {
+            transport: Some(&SHM),
+            advertised: Some(advertised),
+            ..GroupContext::of_threads(Duration::from_secs(10))
+        };
+        let liveness = Liveness::new(2);
+        let group = Connecting { rank: Rank(0), world: 2, context: &context, liveness: &liveness };
+        let pid = format!(r#""pid\":{}"#, std::process::id());
+        let mut exchange = |topic: &str, own: String| {
+            assert_eq!(topic, "peer");
+            let other = own.replace(&pid, &format!(r#""pid\":{}"#, u32::MAX));
+            assert_ne!(own, other);
+            Ok(vec![own, other])
+        };
+        let error = connect(&group, &mut exchange).unwrap_err();
+        assert!(error.is_lost_peer() && error.culprit() == Some(Rank(1)), "{error}");
     }
 
     #[test]

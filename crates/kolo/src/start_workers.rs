@@ -4,11 +4,12 @@ use std::ffi::OsString;
 
 use kolo::Failure;
 use kolo_comm::env;
-use kolo_launch::{Bind, Messages, Output, unused_master};
+use kolo_launch::{Bind, Messages, Output, Signals, unused_master};
 
 use crate::options::Elastic;
 
 /// Runs this command again as `nproc` workers and waits for them. Only rank 0 prints text for the user.
+/// `signals`: those that have been caught while the job was prepared.
 pub(crate) fn start_workers(
     nproc: usize,
     master_port: Option<u16>,
@@ -16,6 +17,7 @@ pub(crate) fn start_workers(
     elastic: &Elastic,
     bind: Bind,
     messages: Messages,
+    signals: Option<Signals>,
 ) -> Result<(), Failure> {
     unused_master(|name| std::env::var(name).ok()).iter().for_each(|words| log::warn!("{words}"));
     let program =
@@ -37,7 +39,7 @@ pub(crate) fn start_workers(
     };
     (job.messages, job.bind) = (messages, bind);
     elastic.apply(&mut job);
-    Ok(kolo_launch::run(&job)?)
+    Ok(kolo_launch::run_caught(&job, signals)?)
 }
 
 /// Refuses `--nproc` if the environment makes this process the only worker of a job, regardless of the

@@ -69,6 +69,12 @@ impl Sheet {
         let Some((_, header)) = rows.next() else {
             return Err(sheet.wrong(first, "there is no header; the first line names the columns"));
         };
+        let is_fraction = |cell: &&String| cell.contains('.') && cell.trim().parse::<f64>().is_ok();
+        if let Some(number) = header.iter().find(is_fraction) {
+            let problem =
+                format!("`{number}` is a number, but the first line names the columns; add such a line");
+            return Err(sheet.wrong(first, problem));
+        }
         sheet.header = header;
         sheet.rows = rows.map(|(line, cells)| (TablePlace::Line(line), cells)).collect();
         Ok(sheet)

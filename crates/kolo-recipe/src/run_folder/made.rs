@@ -238,7 +238,7 @@ impl RunFolder {
             true if self.is_written() => Error::FolderInUse { path: self.path },
             true => Error::NothingToResume { path: self.path },
             false if self.is_run() => Error::FolderTaken { path: self.path },
-            false if self.path.is_file() => Error::NoFolder { path: self.path },
+            false if !self.path.is_dir() => Error::NoFolder { path: self.path },
             false => Error::NotARun { path: self.path },
         }
     }

@@ -12,6 +12,7 @@ use std::fmt::{self, Display};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
@@ -76,6 +77,10 @@ impl OpenError {
         let what = format!("cannot map the shared memory of {rank}");
         match self {
             OpenError::Refused(Errno::ACCESS) => Error::system(what, no_access(is_readable())),
+            // Where `/proc` shows this process, it shows the others of its user.
+            OpenError::Gone if Path::new("/proc/self").exists() => {
+                Error::Abandoned { rank, reason: "its shared memory is not there any more".into() }
+            }
             OpenError::Refused(cause) => Error::io(what, cause.into()),
             cause => Error::system(what, cause),
         }

@@ -63,7 +63,7 @@ fn as_worker(
         false => {
             let elastic = Elastic { servers: Some(servers), ..Elastic::default() };
             let (env, bind) = (communication.environment(None), communication.bind());
-            start_workers(nproc, None, env, &elastic, bind, Messages::Text)
+            start_workers(nproc, None, env, &elastic, bind, Messages::Text, None)
         }
     }
 }

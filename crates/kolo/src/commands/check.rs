@@ -57,7 +57,7 @@ impl Check {
         let mut env = self.train.environment();
         env.push((VERDICT.into(), told.path().as_os_str().to_owned()));
         let (port, bind) = (self.train.master_port, self.train.communication.bind());
-        start_workers(recipe.nproc, port, env, &self.train.elastic, bind, Messages::Text)?;
+        start_workers(recipe.nproc, port, env, &self.train.elastic, bind, Messages::Text, None)?;
         let verdict = Verdict::read(told.path()).map_err(Failure::work)?;
         print(&verdict.words)?;
         drop(told);

@@ -43,10 +43,15 @@ impl Elastic {
         self.servers.unwrap_or(run.sync.mode.traits().staleness_bound.is_some().into())
     }
 
-    pub(crate) fn apply(&self, job: &mut Job) {
+    /// Signals besides the usual ones at which the job ends: those given, and those of the environment.
+    pub(crate) fn stop_signals(&self) -> Vec<StopSignal> {
         // `kolo::main` has refused wrong words.
         let inherited = std::env::var(STOP_ON).ok().and_then(|text| StopSignal::list(&text).ok());
-        job.stop_on = [self.stop_on.clone(), inherited.unwrap_or_default()].concat();
+        [self.stop_on.clone(), inherited.unwrap_or_default()].concat()
+    }
+
+    pub(crate) fn apply(&self, job: &mut Job) {
+        job.stop_on = self.stop_signals();
         job.servers = self.servers.unwrap_or(0);
         job.min = self.min.unwrap_or(job.min);
         job.restarts = self.max_restarts.unwrap_or(job.restarts);

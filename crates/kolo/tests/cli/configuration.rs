@@ -130,6 +130,30 @@ fn signals_of_the_environment_reach_the_workers() {
     assert!(words("usr1,SIGUSR2").contains("on=usr1,usr2"));
 }
 
+#[test]
+fn a_run_is_resumed_with_fewer_checkpoints() {
+    let folder = tempfile::tempdir().unwrap();
+    let args =
+        ["train", "--model", "mlp", "--batch-size", "4", "--steps", "4", "--nproc", "1", "--out", "run"];
+    let kept = || std::fs::read_dir(folder.path().join("run/checkpoints")).unwrap().count();
+    succeed(folder.path(), &[&args[..], &["--checkpoint-steps", "1", "--keep-checkpoints", "4"]].concat());
+    assert_eq!(kept(), 4);
+    succeed(folder.path(), &["train", "--resume", "run", "--steps", "5", "--keep-checkpoints", "2"]);
+    assert_eq!(kept(), 2);
+}
+
+#[test]
+fn a_place_that_is_not_utf8_is_refused() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = tempfile::tempdir().unwrap();
+    let place = std::ffi::OsStr::from_bytes(b"bad\xff");
+    let refused = kolo(folder.path(), &["train", "--out"]).arg(place).output().unwrap();
+    let words = stderr(&refused);
+    let told = "the path of a run folder must be UTF-8; choose another --out, or begin in another folder";
+    assert!(refused.status.code() == Some(2) && words.contains(told), "{words}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
 /// A run that its time ends says so, and continues with another limit.
 #[test]
 fn a_run_is_resumed_with_another_limit_of_time() {

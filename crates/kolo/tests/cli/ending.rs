@@ -107,17 +107,20 @@ fn a_launcher_heeds_the_signals_of_the_run_that_it_starts() {
 
 /// The same command may be given again.
 #[test]
-fn a_launch_that_ends_before_the_first_step_leaves_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let run = folder.path().join("run");
-    let mut job = launched(folder.path(), &[]);
-    assert!(job.wait("there is no run folder", |_| run.join("config.toml").exists()));
-    send("TERM", &[job.process.id()]);
-    let (status, words) = job.end();
-    assert_eq!(status.code(), Some(143), "{words}");
-    // On a busy machine it may have made a step.
-    if !run.join("steps.jsonl").exists() {
-        assert!(!run.exists() && words.contains("the same command begins the run"), "{words}");
+fn a_job_that_ends_before_the_first_step_leaves_nothing() {
+    let alone = |folder: &Path| start(folder, &[&RUN[..], &["--nproc", "2", "--out", "run"]].concat());
+    for begin in [&alone as &dyn Fn(&Path) -> Logged, &|folder| launched(folder, &[])] {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("run");
+        let mut job = begin(folder.path());
+        assert!(job.wait("there is no run folder", |_| run.join("config.toml").exists()));
+        send("TERM", &[job.process.id()]);
+        let (status, words) = job.end();
+        assert_eq!(status.code(), Some(143), "{words}");
+        // On a busy machine it may have made a step.
+        if !run.join("steps.jsonl").exists() {
+            assert!(!run.exists() && words.contains("the same command begins the run"), "{words}");
+        }
     }
 }
 

@@ -30,7 +30,8 @@ pub(super) fn advise(failure: Failure, folder: &RunFolder) -> Failure {
             };
             let kept = || format!(" ({} keeps {what})", folder.path().display());
             let kept = is_kept.then(kept).unwrap_or_default();
-            let way = if is_lost { "" } else { "; --checkpoint-steps writes some on the way" };
+            let writes_some = folder.config().is_ok_and(|config| config.checkpoint_steps.is_some());
+            let way = if is_lost || writes_some { "" } else { "; --checkpoint-steps writes some on the way" };
             failure.advise(format!("there is no checkpoint, so the run can only begin anew{way}{kept}"))
         }
         Err(_) if is_interruption(&failure) && !is_kept => {

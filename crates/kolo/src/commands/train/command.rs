@@ -14,7 +14,7 @@ use kolo_comm::{Op, Rank};
 use kolo_dashboard::{SCREEN, Screen};
 use kolo_data::{ImageDataSet, Part, Tokenizer};
 use kolo_ddp::straggler::Policy;
-use kolo_launch::{FailureKind, Messages};
+use kolo_launch::{FailureKind, Messages, Signals};
 use kolo_models as models;
 use kolo_program::output::{event, note, print, say, warn};
 use kolo_recipe::{Recipe, RunFolder};
@@ -38,9 +38,11 @@ impl Train {
         if is_worker() {
             check_lone_worker(self.nproc)?;
             self.out = folder_of_launcher().or(self.out);
+            self.check_place()?;
             self.communication.for_tuning = self.configuration()?.tune;
             return self.work();
         }
+        self.check_place()?;
         let config = self.configuration()?;
         self.elastic.servers = Some(self.elastic.servers_of(&config));
         self.refuse(&config)?;
@@ -53,6 +55,10 @@ impl Train {
         {
             self.report(&format!("--init {}: begins with {}", given.display(), weights.display()), note);
         }
+        // A signal from here on must not leave an empty folder in the way of the next try. One that is there
+        // may have to be waited for.
+        let begins = !self.may_continue();
+        let signals = begins.then(|| Signals::catch(&self.elastic.stop_signals())).transpose()?;
         let folder = self.folder(&config)?;
         if self.may_continue() {
             folder.wait_until_free(self.take_over)?;
@@ -94,6 +100,7 @@ impl Train {
             &self.elastic,
             self.communication.bind(),
             messages,
+            signals,
         );
         // The dashboard's screen ends before further messages.
         drop(screen);
@@ -130,6 +137,19 @@ impl Train {
                 if folder.is_run() { failure } else { advise(failure, &folder) }
             }
             None => failure,
+        }
+    }
+
+    /// Refuses a place of the run folder that workers cannot tell each other.
+    fn check_place(&self) -> Result<(), Failure> {
+        let given = self.resume.clone().or(self.out.clone()).unwrap_or("runs".into());
+        let path = std::path::absolute(&given).unwrap_or(given);
+        match path.to_str() {
+            Some(_) => Ok(()),
+            None => Err(Failure::input(format!(
+                "{}: the path of a run folder must be UTF-8; choose another --out, or begin in another folder",
+                path.display()
+            ))),
         }
     }
 

@@ -68,11 +68,14 @@ impl Train {
         Ok(())
     }
 
-    /// Returns the configuration of the run to continue, with the numbers of epochs and steps and the limit
-    /// of time that the user gave.
+    /// Returns the configuration of the run to continue, with the numbers of epochs, steps and
+    /// checkpoints and the limit of time that the user gave.
     fn longer(&self, mut config: Recipe) -> Result<Recipe, Failure> {
         if let Some(folder) = &self.config.recipe.offload {
             config.offload = Some(std::path::absolute(folder).unwrap_or(folder.clone()));
+        }
+        if self.config.has("keep_checkpoints") {
+            config.keep_checkpoints = self.config.recipe.keep_checkpoints;
         }
         if self.config.has("max_hours") {
             config.max_hours = self.config.recipe.max_hours;

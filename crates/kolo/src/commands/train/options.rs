@@ -46,7 +46,7 @@ pub(crate) struct Train {
     pub(in crate::commands) out: Option<PathBuf>,
     /// Continue the run in this folder from its newest good checkpoint. --epochs, or --steps if the run has
     /// that limit, makes it longer; --epochs stretches a schedule that falls to 0. --offload gives another
-    /// folder
+    /// folder, --keep-checkpoints another number
     #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = fixed_settings(), conflicts_with_all = ["out", "config_file", "set"], group = "continued")]
     pub(in crate::commands) resume: Option<PathBuf>,
     /// Continue the run in the folder of --out from its newest good checkpoint, or start it if there is
@@ -125,6 +125,6 @@ pub(in crate::commands) fn settings() -> Vec<Id> {
 fn fixed_settings() -> Vec<Id> {
     settings()
         .into_iter()
-        .filter(|id| !["epochs", "steps", "max_hours", "offload"].contains(&id.as_str()))
+        .filter(|id| !["epochs", "steps", "max_hours", "keep_checkpoints", "offload"].contains(&id.as_str()))
         .collect()
 }
