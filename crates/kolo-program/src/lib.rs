@@ -9,5 +9,7 @@ mod failure;
 pub mod home;
 pub mod logger;
 pub mod output;
+mod started;
 
 pub use failure::{Ending, Failure};
+pub use started::check_lone_worker;

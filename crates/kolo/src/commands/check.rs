@@ -9,12 +9,13 @@ use kolo_comm::Op;
 use kolo_comm::env::is_worker;
 use kolo_data::Part;
 use kolo_launch::Messages;
+use kolo_program::check_lone_worker;
 use kolo_program::output::print;
 use kolo_recipe::{Recipe, RunFolder};
 
 use super::train::Train;
 use crate::check::{CheckRequest, TRIAL, gather, try_as_told};
-use crate::start_workers::{check_lone_worker, start_workers};
+use crate::start_workers::start_workers;
 
 /// Check a job before it runs: its hosts, network, disk, data and settings.
 ///

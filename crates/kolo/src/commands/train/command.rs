@@ -16,6 +16,7 @@ use kolo_data::{ImageDataSet, Part, Tokenizer};
 use kolo_ddp::straggler::Policy;
 use kolo_launch::{FailureKind, Messages, Signals};
 use kolo_models as models;
+use kolo_program::check_lone_worker;
 use kolo_program::output::{event, note, print, say, warn};
 use kolo_recipe::{Recipe, RunFolder};
 
@@ -23,7 +24,7 @@ use super::super::find_lr;
 use super::advice::{advise, ends_job, is_interruption};
 use super::options::Train;
 use super::refusals::no_dashboard;
-use crate::start_workers::{check_lone_worker, start_workers};
+use crate::start_workers::start_workers;
 
 impl Train {
     pub(crate) fn run(mut self) -> Result<(), Failure> {
