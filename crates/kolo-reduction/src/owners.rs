@@ -7,9 +7,12 @@ use kolo_optim::{Layout, Scope, SpanId};
 
 use crate::buckets::{BLOCK, Slice};
 
-/// Most elements of a run that [`Owners::dealt`] deals: 512 KiB, of which a bucket of 4 MiB has eight. Then a
-/// message is still much longer than what it costs to send one.
+/// Most elements of a run that [`Owners::dealt`] deals: 512 KiB, so that a message is still much longer than
+/// what it costs to send one.
 const DEALT: usize = 8 * BLOCK;
+
+/// Elements of which each of many owners gets a run, as far as blocks allow: those of a bucket of 4 MiB.
+const STRETCH: usize = 64 * BLOCK;
 
 /// Ranks that own each block of flat memory, one or several a block. A block is 16,384 elements of a tensor,
 /// or what is left at its end; with [`Scope::Tensor`] a whole tensor. Owners decide no bit, so they may
@@ -45,20 +48,21 @@ impl Owners {
         Owners { scope, runs: runs.collect() }
     }
 
-    /// Deals flat memory, in runs of at most [`DEALT`] elements or one block, to the entries of `owners`: each
-    /// run goes to the entry that has least so far. So sums and values that are exchanged together have all
-    /// ranks as owners, and all of them send and receive at once. With one run for each, one rank after
-    /// another would have what the others need, and a network would carry messages in one direction at a time.
+    /// Deals flat memory, in runs of one to eight blocks, to the entries of `owners`: each run goes to the
+    /// entry that has least so far. So sums and values that are exchanged together have all ranks as owners,
+    /// and all of them send and receive at once. With one run for each, one rank after another would have what
+    /// the others need, and a network would carry messages in one direction at a time.
     ///
     /// With [`Scope::Element`] entries differ by at most a block, with [`Scope::Tensor`] by at most the largest
     /// tensor.
     pub fn dealt(layout: &Layout, scope: Scope, owners: &[Vec<Rank>]) -> Self {
         let mut has = vec![0; owners.len()];
+        let parts = owners.len().max(1);
         let (mut runs, mut left): (Vec<(Range<usize>, Vec<Rank>)>, _) = (Vec::new(), layout.len());
         let mut blocks = blocks(layout, scope).peekable();
         while let Some(mut run) = blocks.next() {
             // Shorter ones at the end make the entries equal.
-            let longest = (left / (2 * owners.len().max(1))).min(DEALT);
+            let longest = (left / (2 * parts)).min(DEALT).min(STRETCH / parts);
             while let Some(next) = blocks.next_if(|next| next.end - run.start <= longest) {
                 run.end = next.end;
             }
@@ -220,13 +224,13 @@ mod tests {
             .flat_map(|i| [100 * BLOCK + 3 * i, 768].into_iter().chain(small[i % 3].to_vec()))
             .collect();
         let layout = layout(&lens);
-        for world in [1, 2, 3, 5, 8] {
+        for world in [1, 2, 3, 5, 8, 16, 64] {
             let owners = Owners::dealt(&layout, Scope::Element, &in_ring(world, 1));
             let of = |rank| owners.runs_of(rank).map(|run| run.len()).sum::<usize>();
             let has: Vec<usize> = ranks(world).into_iter().map(of).collect();
             assert!(has.iter().max().unwrap() - has.iter().min().unwrap() <= BLOCK, "{has:?}");
-            let stretch = 2 * world * DEALT;
-            for start in (0..layout.len() - 4 * stretch).step_by(BLOCK) {
+            let stretch = 2 * world * DEALT.min(STRETCH / world);
+            for start in (0..layout.len() - 4 * stretch).step_by(stretch / 2 + 1) {
                 for rank in ranks(world) {
                     let touches = |run: Range<usize>| run.start < start + stretch && run.end > start;
                     assert!(

@@ -51,7 +51,9 @@ pub(super) fn is_interruption(failure: &Failure) -> bool {
 /// Returns true if a worker has ended because the whole job ends.
 pub(super) fn ends_job(failure: &Failure) -> bool {
     let cause = failure.source().and_then(|cause| cause.downcast_ref());
-    matches!(cause, Some(kolo_models::Error::Train(kolo_burn_train::Error::EndedEarly { .. })))
+    let is_early =
+        matches!(cause, Some(kolo_models::Error::Train(kolo_burn_train::Error::EndedEarly { .. })));
+    is_early || failure.kind() == Some(FailureKind::StateLost)
 }
 
 #[cfg(test)]

@@ -233,7 +233,8 @@ impl Train {
             resume = group.broadcast_value(resume, Rank(0))?;
         }
         // `kolo train` adds the advice for the workers that it starts.
-        let advised = folder.clone().filter(|_| folder_of_launcher().is_none());
+        let seen = folder.clone().or_else(|| self.out.clone().map(RunFolder::at));
+        let advised = seen.filter(|_| folder_of_launcher().is_none());
         let is_elastic = matches!(membership, Membership::Elastic(_));
         let range_test = self.find_lr.map(RangeTest::new);
         let place = folder.as_ref().map(|folder| folder.path().to_owned());
