@@ -337,7 +337,7 @@ fn the_death_of_all_owners_of_a_part_is_the_last_word() {
         assert!(job.wait("no steps", |_| steps().lines().count() > 12));
         send("KILL", &workers(&job.process)[1..3]);
         let (status, words) = job.end();
-        assert_eq!(status.code(), Some(1), "{words}");
+        assert_eq!(status.code(), Some(137), "{words}");
         let error = words.split("error: ").last().unwrap();
         assert!(error.starts_with("rank") && error.contains("only ranks 1, 2 held "), "{words}");
         assert!(error.contains("\n  died before: rank 1 (pid "), "{words}");
