@@ -86,7 +86,7 @@ fn train_divided(
     threads::spawn(world, |group| {
         let rank = group.rank().0;
         let spec = |name: &str, len| ParamSpec::new(name, vec![len], Kind::Parameter { decay: true });
-        let specs = vec![spec("small", 40), spec("large", LEN)];
+        let specs = vec![spec("large", LEN), spec("small", 40)];
         let adam = kolo_optim::named("adam", &Settings::default()).unwrap();
         let mut replica = Replica::new(Arc::new(group), specs, vec![1.0; LEN + 40], config, adam).unwrap();
         for step in 0..6 {
@@ -107,8 +107,8 @@ fn train_divided(
             }
             for _ in replica.shards() {
                 let mut pass = replica.begin_shard(1.0, 2.0).unwrap();
-                pass.ready(SpanId(1), &[0.5; LEN]);
-                pass.ready(SpanId(0), &[0.25; 40]);
+                pass.ready(SpanId(1), &[0.25; 40]);
+                pass.ready(SpanId(0), &[0.5; LEN]);
                 pass.finish().unwrap();
             }
             // With this rate the state does not change the values.
