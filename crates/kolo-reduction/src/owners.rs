@@ -50,11 +50,11 @@ impl Owners {
 
     /// Deals flat memory, in runs of one to eight blocks, to the entries of `owners`: each run goes to the
     /// entry that has least so far. So sums and values that are exchanged together have all ranks as owners,
-    /// and all of them send and receive at once. With one run for each, one rank after another would have what
-    /// the others need, and a network would carry messages in one direction at a time.
+    /// and all of them send and receive at once. With one run for each, one rank after another would have
+    /// what the others need, and a network would carry messages in one direction at a time.
     ///
-    /// With [`Scope::Element`] entries differ by at most a block, with [`Scope::Tensor`] by at most the largest
-    /// tensor.
+    /// With [`Scope::Element`] entries differ by at most a block, with [`Scope::Tensor`] by at most the
+    /// largest tensor.
     pub fn dealt(layout: &Layout, scope: Scope, owners: &[Vec<Rank>]) -> Self {
         let mut has = vec![0; owners.len()];
         let parts = owners.len().max(1);
