@@ -41,8 +41,8 @@ class Way:
 
     title: str
     shards: tuple[str, ...]
-    """Kolo's counterparts, by the example's `--shard`. With `gradients`, parameters need no second gathering, as
-    where FSDP2 keeps them until the backward pass."""
+    """Kolo's counterparts, by the example's `--shard`. With `gradients`, parameters need no second gathering,
+    as where FSDP2 keeps them until the backward pass."""
     describe: Callable[[Settings], str]
     models: tuple[Model, ...]
     settings: dict[str, list[Settings]]

@@ -11,7 +11,6 @@ of the steps' wall-clock times, in milliseconds. Settings are numbers:
   views of their buckets. (Compiled modules are no faster: `gpt2.py`.)
 """
 
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 # Behind the installed packages, of which a file here has the name of one.
 sys.path.append(str(Path(__file__).parent))
 from gpt2_pytorch import Gpt2, windows  # noqa: E402
+from lines_pytorch import answer  # noqa: E402
 
 
 def divided(model: Gpt2, reshard: int, ahead: int, shared: int) -> Module:
@@ -55,7 +55,7 @@ def replicated(model: Gpt2, bucket_mb: int, static: int) -> Module:
 WAYS = {"fsdp2": divided, "ddp": replicated}
 
 
-def step(way: str, setting: list[int]) -> Callable[[], float]:
+def step(way: str, *setting: int) -> Callable[[], float]:
     """A function that takes a step and returns its milliseconds, after two that warm up."""
     *settings, layers, width, vocabulary, batch, length = setting
     torch.manual_seed(0)
@@ -76,19 +76,5 @@ def step(way: str, setting: list[int]) -> Callable[[], float]:
     return take
 
 
-def main() -> None:
-    backend, way = sys.argv[1:]
-    torch.set_num_threads(1)
-    dist.init_process_group(backend)
-    made, take = None, None
-    for line in sys.stdin:
-        *setting, steps = map(int, line.split())
-        if take is None or setting != made:
-            take = None
-            made, take = setting, step(way, setting)
-        print(statistics.median(take() for _ in range(steps)), flush=True)
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    main()
+    answer(step)

@@ -10,7 +10,6 @@ wall-clock times, in milliseconds. BUCKET is in MB; STATIC is 1 for a graph that
 and LAST for the memory format channels_last.
 """
 
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 # Behind the installed packages, of which a file here has the name of one.
 sys.path.append(str(Path(__file__).parent))
+from lines_pytorch import answer  # noqa: E402
 from resnet18 import ResNet18  # noqa: E402
 
 CLASSES = 10
@@ -83,19 +83,5 @@ def step(way: str, bucket_mb: int, static: int, channels_last: int, batch: int) 
     return take
 
 
-def main() -> None:
-    backend, way = sys.argv[1:]
-    torch.set_num_threads(1)
-    dist.init_process_group(backend)
-    made, take = None, None
-    for line in sys.stdin:
-        *setting, steps = map(int, line.split())
-        if take is None or setting != made:
-            take = None
-            made, take = setting, step(way, *setting)
-        print(statistics.median(take() for _ in range(steps)), flush=True)
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    main()
+    answer(step)
