@@ -9,8 +9,8 @@ import torch.distributed as dist
 
 
 def answer(step: Callable[..., Callable[[], float]]) -> None:
-    """Answers each line with the median of steps, in milliseconds. Arguments of the program: backend and way. The last
-    number of a line is that of steps; `step` makes them from the way and the other numbers."""
+    """Answers each line with the median of steps, in milliseconds. Arguments of the program: backend and way.
+    The last number of a line is that of steps; `step` makes them from the way and the other numbers."""
     backend, way = sys.argv[1:]
     torch.set_num_threads(1)
     dist.init_process_group(backend)

@@ -119,10 +119,11 @@ impl Launch {
         job.arbiter = kolo_elastic::Arbiter::parse(&self.arbiter)
             .map_err(|error| Failure::input(format!("--arbiter: {error}")))?;
         job.grace = self.grace.map(grace).transpose()?;
-        let ended = kolo_launch::run(&job).map_err(Failure::from);
-        // Other nodes may be about to begin in the same folder.
+        // Other nodes, or another job, may be about to begin in the same folder.
         let is_alone = job.nnodes == 1 && job.nnodes_min.is_none();
-        match train.filter(|_| is_alone) {
+        let train = train.filter(|train| is_alone && !train.is_there());
+        let ended = kolo_launch::run(&job).map_err(Failure::from);
+        match train {
             Some(train) => ended.map_err(|failure| train.discard_if_interrupted(failure)),
             None => ended,
         }

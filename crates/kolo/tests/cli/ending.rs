@@ -98,7 +98,8 @@ fn a_launcher_heeds_the_signals_of_the_run_that_it_starts() {
     let folder = tempfile::tempdir().unwrap();
     let mut job = launched(folder.path(), &["--stop-on", "usr1"]);
     let steps = folder.path().join("run/steps.jsonl");
-    assert!(job.wait("it does not train", |_| steps.exists()));
+    let has_steps = || std::fs::metadata(&steps).is_ok_and(|file| file.len() > 0);
+    assert!(job.wait("it does not train", |_| has_steps()));
     send("USR1", &[job.process.id()]);
     let (status, words) = job.end();
     assert_eq!(status.code(), Some(138), "{words}");

@@ -128,6 +128,11 @@ impl Train {
         result.map_err(|failure| advise(failure, &folder))
     }
 
+    /// True if the run's folder exists.
+    pub(in crate::commands) fn is_there(&self) -> bool {
+        self.out.clone().is_some_and(|path| RunFolder::at(path).is_run())
+    }
+
     /// Removes the run's folder if a signal has ended all workers before the first step, so that the same
     /// command begins the run.
     pub(in crate::commands) fn discard_if_interrupted(&self, failure: Failure) -> Failure {
